@@ -1,0 +1,204 @@
+"""What the application needs from the outside. Adapters and sources implement these; fakes and real ones pass the same suites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from .domain.definition import Definition
+from .domain.model import Checkpoint, Counts, Cursor, Failure, Garbage, Lease, Page
+from .domain.shard_key import Scope
+
+
+class Cancel(Protocol):
+    """A request to stop what is being done, that can be waited on and reacted to."""
+
+    @property
+    def cancelled(self) -> bool: ...
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps up to `seconds`; True as soon as it is cancelled."""
+
+    def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Runs `action` once when cancelled (at once if it already is). Returns a function that takes it back."""
+
+
+# The queue: what is in flight.
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedShard:
+    """A ledger row on its way into the queue. `counted_as` is the state under which the counters know it (None: not yet)."""
+
+    shard_key: str
+    job: str
+    counted_as: str | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    leases: list[Lease]
+    garbage: list[Garbage]
+    too_new: int = 0
+    """Entries given back because a newer version of us wrote them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What the dead-letter stream says about one shard (or about garbage: then `shard_key` is empty)."""
+
+    entry: str
+    shard_key: str
+    error: str
+    message: str
+    status: str
+    attempts: str
+    cursor: str
+    worker: str
+    first_seen: str
+    died_at: str
+    payload: str
+
+
+class ShardQueue(Protocol):
+    """Leases on shards. Every settling call says for each lease whether it was still held; not held means nothing was written."""
+
+    @property
+    def consumer(self) -> str: ...
+
+    def enqueue(self, import_name: str, shards: Sequence[QueuedShard], run: str) -> list[bool]: ...
+    def claim(self, imports: Sequence[str], limit: int) -> Claimed: ...
+    def adopt(self, imports: Sequence[str], known: Iterable[str]) -> Claimed:
+        """Entries that are ours in Redis although we never saw the reply that gave them to us."""
+
+    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease]) -> Claimed: ...
+    def renew(self, leases: Sequence[Lease]) -> list[bool]: ...
+    def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool: ...
+    def complete(self, settled: Sequence[tuple[Lease, Checkpoint]], state: str = "done") -> list[bool]: ...
+    def discard(self, leases: Sequence[Lease]) -> list[bool]:
+        """Drops entries of shards that were counted as settled before: queued again by a race."""
+
+    def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float) -> bool: ...
+    def release(self, leases: Sequence[Lease]) -> list[bool]: ...
+    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> bool: ...
+    def promote(self, import_name: str, limit: int) -> int: ...
+    def dead_letters(self, import_name: str, limit: int) -> list[DeadLetter]: ...
+    def replay(self, import_name: str, letters: Sequence[tuple[str, QueuedShard]], run: str) -> list[bool]:
+        """Pairs of dead-letter entry and shard, back onto the work stream."""
+
+
+# The ledger: what is finished.
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    shard_key: str
+    job: str
+    run: str
+    status: str
+    attempts: int
+    checkpoint: Checkpoint
+    counted_as: str | None
+    failure: Failure | None
+    v: int
+
+
+class Ledger(Protocol):
+    """One row a shard. A change asked for under a `job` that is no longer the row's, or on a final row, changes nothing."""
+
+    def plan(self, import_name: str, keys: Sequence[str], run: str) -> tuple[dict[str, LedgerRow], int]:
+        """Records new shards as pending. Returns the rows of all keys, and how many were new."""
+
+    def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
+        """Rows in the final `state` become pending in a new round (new job). From `failed` the checkpoint is kept, otherwise
+        the round starts from nothing. Returns the rows of all keys as they are now."""
+
+    def look(self, import_name: str, keys: Sequence[str]) -> dict[str, LedgerRow]: ...
+    def pending(self, import_name: str) -> Iterator[LedgerRow]:
+        """All rows that are not final."""
+
+    def has_pending(self, import_name: str) -> bool: ...
+    def start(self, leases: Sequence[Lease], until: datetime) -> None: ...
+    def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
+        """False when the row is another round's or final: the lease is lost."""
+
+    def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
+        """Leased rows become pending again: (lease, checkpoint, attempts, why)."""
+
+    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[str, LedgerRow]:
+        """Conditional updates to a final state in one bulk: (lease, checkpoint, state, attempts, why). Returns by shard key the
+        rows that were NOT changed, final or another round's already: the caller follows what they say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    reason: str
+    by: str
+    since: str
+
+
+class Catalogue(Protocol):
+    """The imports there are: definition, pause and newest run."""
+
+    def save(self, definition: Definition, run: str) -> None: ...
+    def get(self, name: str) -> Definition | None: ...
+    def names(self) -> list[str]: ...
+    def pause(self, name: str, pause: Pause | None) -> bool:
+        """False when there is no such import."""
+
+    def paused(self) -> dict[str, Pause]: ...
+
+
+# The store, the upstream, the budget.
+
+
+class Sink(Protocol):
+    def store(self, definition: Definition, shard_key: str, page: Page) -> Counts:
+        """Every record of the page ends stored, or counted as unchanged or stale, or among the rejects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A good answer: status 200 and a body within bounds. `granted_us` is the slot's time on Redis' clock."""
+
+    body: bytes
+    granted_us: int
+
+
+class Upstream(Protocol):
+    """One upstream with its key and its budget. Every call takes a token first."""
+
+    def get(self, path: str, params: Mapping[str, str], cancel: Cancel) -> Answer:
+        """Raises Transient, Weather, ShardRefused, ImportRefused, Cancelled or Unavailable (the budget's server)."""
+
+
+class Source(Protocol):
+    """What an upstream looks like."""
+
+    def check_countries(self, codes: Sequence[str], cancel: Cancel) -> None:
+        """Raises BadSetting naming the codes that the upstream does not know."""
+
+    def highest_id(self, cancel: Cancel) -> int: ...
+    def fetch(self, scope: Scope, cursor: Cursor | None, cancel: Cancel) -> Page: ...
+
+
+class RequestBudget(Protocol):
+    def take(self, cancel: Cancel) -> int:
+        """Waits for a slot and returns its time in microseconds on Redis' clock. Raises Cancelled."""
+
+    def hold(self, seconds: float) -> None:
+        """Nobody is granted anything for that long."""
+
+
+class Cache(Protocol):
+    """A small answer remembered for all workers."""
+
+    def get(self, name: str) -> bytes | None: ...
+    def put(self, name: str, value: bytes, seconds: int) -> None: ...
+
+
+class EventSink(Protocol):
+    def event(self, name: str, *, level: str = "info", **details: Any) -> None: ...
