@@ -79,6 +79,8 @@ class Garbage:
     count: int
     reason: str
     payload: str
+    shard_key: str = ""
+    """What it calls its shard, so that a place it was given can be freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,10 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back untouched, at no cost: a stop, a pause, a refused key."""
+    """Given back untouched, at no cost: a stop, a pause, or a refusal that pauses the whole import."""
 
     checkpoint: Checkpoint
+    refused: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

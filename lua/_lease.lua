@@ -1,0 +1,7 @@
+-- The pending list is the lease table. A lease is held while the entry's consumer and delivery count are the claimer's.
+-- A missing group means that nothing is held; it is caught here, not raised.
+local function lease_is_held(stream, group, consumer, entry, count)
+  local pending = redis.pcall('XPENDING', stream, group, entry, entry, 1)
+  if pending.err or not pending[1] then return false end
+  return pending[1][2] == consumer and pending[1][4] == tonumber(count)
+end

@@ -1,0 +1,14 @@
+-- Each shard in flight has exactly one place: 's<entry>' on the work stream, 'd' delayed, 'x<entry>' dead.
+
+local DELAYED = 'd'
+local MAX_SHARD_KEY = 256
+
+local function on_stream(entry) return 's' .. entry end
+local function among_dead(entry) return 'x' .. entry end
+
+-- Frees an entry and, when the shard is at that entry, its place. Frees only, so it works when Redis is full.
+local function leave_stream(stream, group, places, shard, entry)
+  redis.call('XACK', stream, group, entry)
+  redis.call('XDEL', stream, entry)
+  if redis.call('HGET', places, shard) == on_stream(entry) then redis.call('HDEL', places, shard) end
+end

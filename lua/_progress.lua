@@ -1,0 +1,34 @@
+-- What a shard has behind it: {v, job, run, attempts, held, page, cursor, counts}. Only shards that have something behind
+-- them have an entry. The cursor is opaque text and the counts are small integers, so JSON numbers lose nothing.
+
+-- In the order of domain.model.Counts; a test compares the two.
+local COUNT_NAMES = {'inserted', 'updated', 'unchanged', 'stale', 'rejected',
+  'requests_ok', 'requests_rate_limited', 'requests_failed'}
+
+local function fresh_progress(version, job, run)
+  return {v = tonumber(version), job = job, run = run, attempts = 0, held = 0, page = 0, cursor = '',
+    counts = {0, 0, 0, 0, 0, 0, 0, 0}}
+end
+
+local function load_progress(key, shard)
+  local stored = redis.call('HGET', key, shard)
+  if not stored then return nil end
+  local ok, progress = pcall(cjson.decode, stored)
+  if ok and type(progress) == 'table' and type(progress.counts) == 'table' then return progress end
+  return nil
+end
+
+local function save_progress(key, shard, progress)
+  redis.call('HSET', key, shard, cjson.encode(progress))
+end
+
+-- Sets the shard's totals and moves the import's counters by the difference, so that a repetition changes nothing.
+-- Totals of an earlier page are a late repetition and are ignored.
+local function set_totals(counters, progress, page, cursor, totals)
+  if page < progress.page then return end
+  for i, name in ipairs(COUNT_NAMES) do
+    local change = totals[i] - progress.counts[i]
+    if change ~= 0 then redis.call('HINCRBY', counters, name, change) end
+  end
+  progress.page, progress.cursor, progress.counts = page, cursor, totals
+end

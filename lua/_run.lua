@@ -1,0 +1,34 @@
+-- Counters of shards, and of the newest run. A run is finished while nothing of it is left.
+--@include _now
+
+local function begin_run(counters, run, now)
+  if redis.call('HGET', counters, 'run') == run then return end
+  redis.call('HDEL', counters, 'run_finished', 'run_total', 'run_left', 'run_done', 'run_failed', 'run_split', 'run_cancelled')
+  redis.call('HSET', counters, 'run', run, 'run_started', iso(now))
+end
+
+local function is_newest_run(counters, run)
+  return redis.call('HGET', counters, 'run') == run
+end
+
+local function count_into_run(counters, run, change)
+  if not is_newest_run(counters, run) then return end
+  redis.call('HINCRBY', counters, 'run_total', change)
+  if redis.call('HINCRBY', counters, 'run_left', change) > 0 then
+    redis.call('HDEL', counters, 'run_finished')
+  else
+    redis.call('HSET', counters, 'run_finished', iso(now_us()))
+  end
+end
+
+-- change is 1 when a shard reaches the final state, -1 when it leaves it again (replay).
+local function count_settled(counters, state, run, change)
+  redis.call('HINCRBY', counters, state, change)
+  if not is_newest_run(counters, run) then return end
+  redis.call('HINCRBY', counters, 'run_' .. state, change)
+  if redis.call('HINCRBY', counters, 'run_left', -change) > 0 then
+    redis.call('HDEL', counters, 'run_finished')
+  else
+    redis.call('HSET', counters, 'run_finished', iso(now_us()))
+  end
+end

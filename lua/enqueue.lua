@@ -1,0 +1,47 @@
+--[[
+  enqueue: put planned shards onto the work stream, each at most once.
+  A shard that has a place already (queued, leased, delayed or dead) is left where it is.
+
+  KEYS[1]  shards stream
+  KEYS[2]  places hash
+  KEYS[3]  progress hash
+  KEYS[4]  counters hash
+  ARGV[1]  version of what is written
+  ARGV[2]  run
+  ARGV[3]  1 when the run is a new one that becomes the newest, 0 when it may be an older one
+  ARGV[4]  control channel
+  ARGV[5…] groups of six: shard, job, state it is counted under ('' for none), page, cursor, counts (JSON list, '' for none)
+  Returns  for each shard 1 queued, 0 it has a place already
+]]
+--@include _run
+--@include _progress
+--@include _place
+
+local stream, places, progress_key, counters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local version, run, begins, channel = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
+local now = now_us()
+local results, added = {}, 0
+for i = 5, #ARGV, 6 do
+  local shard, job, counted_as, page, cursor, counts = unpack(ARGV, i, i + 5)
+  if redis.call('HEXISTS', places, shard) == 1 then
+    results[#results + 1] = 0
+  else
+    if counts ~= '' then
+      local progress = fresh_progress(version, job, run)
+      progress.page, progress.cursor, progress.counts = tonumber(page), cursor, cjson.decode(counts)
+      save_progress(progress_key, shard, progress)
+    end
+    local entry = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run)
+    redis.call('HSET', places, shard, on_stream(entry))
+    if begins and added == 0 then begin_run(counters, run, now) end
+    if counted_as ~= '' then redis.call('HINCRBY', counters, counted_as, -1) end
+    count_into_run(counters, run, 1)
+    added = added + 1
+    results[#results + 1] = 1
+  end
+end
+if added > 0 then
+  redis.call('HSETNX', counters, 'since', iso(now))
+  redis.call('PUBLISH', channel, 'work')
+end
+return results

@@ -1,0 +1,29 @@
+--[[
+  promote: put delayed shards whose time has come back onto the stream.
+
+  KEYS[1]  shards stream
+  KEYS[2]  places hash
+  KEYS[3]  progress hash
+  KEYS[4]  delayed sorted set
+  ARGV[1]  most shards to promote
+  ARGV[2]  control channel
+  Returns  how many went back onto the stream
+]]
+--@include _now
+--@include _place
+--@include _progress
+
+local stream, places, progress_key, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', as_text(now_us() / 1000), 'LIMIT', 0, ARGV[1])
+local promoted = 0
+for _, shard in ipairs(due) do
+  local progress = load_progress(progress_key, shard)
+  if progress and redis.call('HGET', places, shard) == DELAYED then
+    local entry = redis.call('XADD', stream, '*', 'v', progress.v, 'shard', shard, 'job', progress.job, 'run', progress.run)
+    redis.call('HSET', places, shard, on_stream(entry))
+    promoted = promoted + 1
+  end
+  redis.call('ZREM', delayed, shard)
+end
+if promoted > 0 then redis.call('PUBLISH', ARGV[2], 'work') end
+return promoted

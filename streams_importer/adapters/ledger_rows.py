@@ -1,0 +1,146 @@
+"""The documents of the ledger: how they are written, and how they are read by somebody who trusts none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any
+from uuid import uuid4
+
+from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cursor, Failure
+from ..domain.shard_key import MAX_KEY_LENGTH
+from ..domain.text import plain
+from ..ports import LedgerRow
+
+MAX_ERROR = 500
+"""Characters of an error text: enough to see what happened."""
+MAX_CURSOR = 4096
+MAX_COUNT = 2**53
+"""No counter of ours gets there; beyond it other readers of the ledger lose digits."""
+FIELDS = {
+    "_id": 0,
+    **dict.fromkeys(("shardKey", "jobId", "run", "status", "attempts", "page", "cursor", "counts", "countedAs", "v"), 1),
+    **dict.fromkeys(("lastErrorCode", "lastError", "lastErrorStatus"), 1),
+}
+
+_RECORD_COUNTS = ("inserted", "updated", "unchanged", "stale", "rejected")
+_REQUEST_COUNTS = ("ok", "rate_limited", "failed")
+
+
+def new_row(namespace: str, import_name: str, key: str, run: str) -> dict[str, Any]:
+    return {
+        "jobId": str(uuid4()),
+        "namespace": namespace,
+        "import": import_name,
+        "shardKey": key,
+        "run": run,
+        "status": "pending",
+        "attempts": 0,
+        "leaseOwner": None,
+        "leaseUntil": None,
+        **checkpoint_fields(Checkpoint()),
+        "lastErrorCode": None,
+        "lastError": None,
+        "lastErrorAt": None,
+        "countedAs": None,
+        "createdAt": datetime.now(UTC),
+        "finishedAt": None,
+        "v": STORED_VERSION,
+    }
+
+
+def checkpoint_fields(checkpoint: Checkpoint) -> dict[str, Any]:
+    counts = checkpoint.counts
+    requests = {name: getattr(counts, f"requests_{name}") for name in _REQUEST_COUNTS}
+    records = {name: getattr(counts, name) for name in _RECORD_COUNTS}
+    stored = {"seen": counts.seen, **records, "requests": {"total": sum(requests.values()), **requests}}
+    return {"page": checkpoint.page, "cursor": checkpoint.cursor, "counts": stored}
+
+
+def failure_fields(failure: Failure | None) -> dict[str, Any]:
+    if failure is None:
+        return dict.fromkeys(("lastErrorCode", "lastError", "lastErrorStatus", "lastErrorAt"))
+    return {
+        "lastErrorCode": plain(failure.code, MAX_ERROR),
+        "lastError": plain(failure.message, MAX_ERROR),
+        "lastErrorStatus": failure.status,
+        "lastErrorAt": datetime.now(UTC),
+    }
+
+
+def read_rows(documents: Iterable[Mapping[str, Any]]) -> dict[str, LedgerRow]:
+    return {row.shard_key: row for row in map(read_row, documents) if row is not None}
+
+
+def read_row(document: Mapping[str, Any]) -> LedgerRow | None:
+    """None when not even the shard can be told. What else is broken counts as absent: no row can stop a worker."""
+    key, status, counted_as = document.get("shardKey"), document.get("status"), document.get("countedAs")
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_LENGTH:
+        return None
+    return LedgerRow(
+        shard_key=key,
+        job=_text(document.get("jobId")),
+        run=_text(document.get("run")),
+        status=status if status == "leased" or status in FINAL_STATES else "pending",
+        attempts=_count(document.get("attempts")) or 0,
+        checkpoint=_checkpoint(document),
+        counted_as=counted_as if counted_as in FINAL_STATES else None,
+        failure=_failure(document),
+        v=_version(document.get("v")),
+    )
+
+
+def _checkpoint(document: Mapping[str, Any]) -> Checkpoint:
+    """All or nothing: with one part broken, the others would count pages twice or skip them."""
+    page, counts, stored = _count(document.get("page")), _counts(document.get("counts")), document.get("cursor")
+    cursor = _cursor(stored)
+    if page is None or counts is None or (cursor is None) != (stored is None):
+        return Checkpoint()
+    return Checkpoint(page, cursor, counts)
+
+
+def _counts(stored: object) -> Counts | None:
+    if not isinstance(stored, Mapping):
+        return None
+    requests = stored.get("requests")
+    if not isinstance(requests, Mapping):
+        return None
+    values = [_count(stored.get(name)) for name in _RECORD_COUNTS] + [_count(requests.get(name)) for name in _REQUEST_COUNTS]
+    known = [value for value in values if value is not None]
+    return Counts(*known) if len(known) == len(values) else None
+
+
+def _failure(document: Mapping[str, Any]) -> Failure | None:
+    code, status = document.get("lastErrorCode"), document.get("lastErrorStatus")
+    if not isinstance(code, str):
+        return None
+    return Failure(plain(code, MAX_ERROR), _text(document.get("lastError")), _integer(status))
+
+
+def _cursor(value: object) -> Cursor | None:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_CURSOR else None
+    return _integer(value)
+
+
+def _count(value: object) -> int | None:
+    number = _integer(value)
+    return number if number is not None and 0 <= number < MAX_COUNT else None
+
+
+def _integer(value: object) -> int | None:
+    # bson gives a 64-bit integer as a subclass of int; so is bool.
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    return plain(value, MAX_ERROR) if isinstance(value, str) else ""
+
+
+def _version(value: object) -> int:
+    """Any number above ours is newer, 1.5 too, as it is for the filter of every change."""
+    if isinstance(value, float) and STORED_VERSION < value < MAX_COUNT:
+        return ceil(value)
+    number = _integer(value)
+    return STORED_VERSION if number is None else number

@@ -1,0 +1,42 @@
+"""One line an event on stderr: for people, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import msgspec
+
+from ..domain.text import plain
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class LogEvents:
+    """Implements ports.EventSink. Whatever comes from outside is made one plain line."""
+
+    def __init__(self, form: str = "text", least: str = "info", stream: TextIO | None = None) -> None:
+        self._form = form
+        self._least = LEVELS[least]
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def __call__(self, event: str, *, level: str = "info", **details: Any) -> None:
+        if LEVELS[level] < self._least:
+            return
+        time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        clean = {name.removesuffix("_name"): plain(value) if isinstance(value, str) else value for name, value in details.items()}
+        if self._form == "json":
+            line = msgspec.json.encode({"time": time, "level": level, "event": event, **clean}).decode()
+        else:
+            words = " ".join(f"{name}={_quoted(value)}" for name, value in clean.items())
+            line = f"{time} {level:7} {event}{'  ' + words if words else ''}"
+        with self._lock:
+            print(line, file=self._stream or sys.stderr, flush=True)
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or not text else text

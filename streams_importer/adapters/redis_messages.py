@@ -1,0 +1,145 @@
+"""Between Redis' bytes and our nouns. All that is read here may have been written by anybody: it is bounded and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import msgspec
+
+from ..domain.model import Checkpoint, Counts, Cursor, Failure, Garbage, Lease
+from ..domain.shard_key import parse_key
+from ..domain.text import plain
+from ..ports import DeadLetter
+
+MAX_PAYLOAD = 8 * 1024
+MAX_FIELD = 256
+_COUNT_FIELDS = len(astuple(Counts()))
+
+
+def text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def dump_cursor(cursor: Cursor | None) -> str:
+    return "" if cursor is None else msgspec.json.encode(cursor).decode()
+
+
+def load_cursor(stored: str) -> Cursor | None:
+    if not stored:
+        return None
+    try:
+        return msgspec.json.decode(stored, type=int | str)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def dump_counts(counts: Counts) -> str:
+    return msgspec.json.encode(astuple(counts)).decode()
+
+
+def dump_checkpoint(checkpoint: Checkpoint) -> list[str | int]:
+    return [checkpoint.page, dump_cursor(checkpoint.cursor), dump_counts(checkpoint.counts)]
+
+
+class _Progress(msgspec.Struct):
+    page: int
+    cursor: str
+    counts: list[int]
+    attempts: int
+    held: int
+
+
+def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int, bool] | None:
+    try:
+        progress = msgspec.json.decode(stored, type=_Progress)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    if len(progress.counts) != _COUNT_FIELDS:
+        return None
+    checkpoint = Checkpoint(progress.page, load_cursor(progress.cursor), Counts(*progress.counts))
+    return checkpoint, progress.attempts, bool(progress.held)
+
+
+def read_entry(
+    import_name: str, entry: str, consumer: str, count: int, fields: Sequence[Any], progress: bytes | str
+) -> Lease | Garbage:
+    """A claimed entry: a lease when it is a message as we write them, else garbage with the reason."""
+    message = {text(fields[i]): text(fields[i + 1]) for i in range(0, len(fields) - 1, 2)}
+    problem = _problem(message)
+    if problem:
+        shard = message.get("shard", "")
+        return Garbage(
+            import_name, entry, consumer, count, problem, dump_payload(message), shard if len(shard) <= MAX_FIELD else ""
+        )
+    known = _read_progress(progress) if progress else None
+    checkpoint, attempts, held = known or (Checkpoint(), 0, False)
+    return Lease(
+        import_name=import_name,
+        entry=entry,
+        consumer=consumer,
+        count=count,
+        shard_key=message["shard"],
+        job=message["job"],
+        run=message.get("run", "")[:MAX_FIELD],
+        attempts=attempts,
+        checkpoint=checkpoint,
+        held_before=held or count > 1,
+    )
+
+
+def _problem(message: dict[str, str]) -> str | None:
+    missing = [name for name in ("v", "shard", "job") if name not in message]
+    if missing:
+        return f"the message has no {', '.join(missing)}"
+    if not message["v"].isdecimal():
+        return "the message's version is not a number"
+    if not 0 < len(message["job"]) <= MAX_FIELD:
+        return "the message's job is not one of ours"
+    try:
+        parse_key(message["shard"])
+    except ValueError as error:
+        return f"the message's shard is not a shard key: {error}"
+    return None
+
+
+def dump_payload(message: dict[str, str]) -> str:
+    return msgspec.json.encode(message).decode()[:MAX_PAYLOAD]
+
+
+def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> list[str | int]:
+    """What a dead letter says besides its shard and its times."""
+    if isinstance(lease, Garbage):
+        payload = lease.payload
+    else:
+        payload = dump_payload({"shard": lease.shard_key, "job": lease.job, "run": lease.run})
+    return [
+        *("payload", payload),
+        *("error", failure.code),
+        *("message", plain(failure.message)),
+        *("status", "" if failure.status is None else failure.status),
+        *("attempts", attempts),
+        *("crashes", ""),
+        *("cursor", dump_cursor(checkpoint.cursor)),
+        *("worker", lease.consumer),
+    ]
+
+
+def read_letter(entry: tuple[Any, dict[Any, Any]]) -> DeadLetter:
+    identifier, stored = entry
+    fields = {text(name): text(value)[:MAX_PAYLOAD] for name, value in (stored or {}).items()}
+    get = fields.get
+    return DeadLetter(
+        entry=text(identifier),
+        shard_key=get("shard", ""),
+        error=get("error", ""),
+        message=get("message", ""),
+        status=get("status", ""),
+        attempts=get("attempts", ""),
+        cursor=get("cursor", ""),
+        worker=get("worker", ""),
+        first_seen=get("first_seen", ""),
+        died_at=get("died_at", ""),
+        payload=get("payload", ""),
+    )

@@ -1,0 +1,299 @@
+"""A worker: claims as many shards as it has free slots, imports them, and settles each attempt exactly once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from ..domain.definition import Definition
+from ..domain.errors import Cancelled, Unavailable
+from ..domain.model import FINAL_STATES, STORED_VERSION, Failure, Lease, Outcome, Released
+from ..ports import Claimed, EventSink, Ledger, Pause, ShardQueue, Source
+from .cancellation import CancelToken
+from .housekeeper import Housekeeper
+from .imports import Imports
+from .lease_keeper import LeaseKeeper
+from .outages import Outages
+from .settlement import Attempt, Settlement, with_ledger
+from .shard_importer import ShardImporter
+from .slots import Slots
+
+POLL_S = 1.0
+"""How long a worker sleeps when nothing rings: the control channel wakes it earlier."""
+
+HOUSEKEEPING_S = 0.5
+SLOW_HOUSEKEEPING_S = 20.0
+RELEASE_MARGIN_S = 2.0
+"""Before the shutdown timeout, what still runs is given back as it is."""
+
+PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What a worker is made of; wiring builds them."""
+
+    queue: ShardQueue
+    ledger: Ledger
+    imports: Imports
+    settlement: Settlement
+    importer: ShardImporter
+    keeper: LeaseKeeper
+    housekeeper: Housekeeper
+    outages: Outages
+    events: EventSink
+    source_of: Callable[[Definition], Source]
+
+
+class Consumer:
+    """The main thread of a worker. `run_once` claims, starts and settles without waiting for anything."""
+
+    def __init__(
+        self,
+        parts: WorkerParts,
+        stop: CancelToken,
+        *,
+        wanted: Sequence[str] = (),
+        concurrency: int = 4,
+        shutdown_timeout_s: float = 25.0,
+        adjust: Callable[[Definition], Definition] = lambda definition: definition,
+    ) -> None:
+        self._parts = parts
+        self._stop = stop
+        self._stop_settling = CancelToken()
+        self._wanted = list(wanted)
+        self._adjust = adjust
+        self._bell = threading.Event()
+        self._slots = Slots(concurrency, self._bell.set)
+        self._definitions: dict[str, Definition] = {}
+        self._unknown: list[str] = []
+        """Named imports that are defined nowhere: what lies on their streams is garbage."""
+        self._stale = True
+        self._adopt = False
+        self._told_too_new = False
+        self._housekeeping_at = 0.0
+        self._slow_housekeeping_at = time.monotonic() + SLOW_HOUSEKEEPING_S
+        self._records = 0
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._deadline = float("inf")
+        stop.on_cancel(self._stopping)
+
+    @property
+    def definitions(self) -> dict[str, Definition]:
+        return self._definitions
+
+    @property
+    def records(self) -> int:
+        """Records of settled shards so far."""
+        return self._records
+
+    def heard(self, message: str) -> None:
+        """From the control channel: whatever it says, the state is read again and the loop goes round."""
+        if message != "work":
+            self._stale = True
+        self._bell.set()
+
+    def run(self, is_over: Callable[[Consumer], bool] = lambda _: False) -> None:
+        """Works until told to stop, or until `is_over` says so while nothing is in hand."""
+        patiently = self._parts.outages.patiently
+        try:
+            while not self._stop.cancelled:
+                self._bell.clear()
+                started = patiently(self._stop, self.run_once)
+                if not started and self._slots.running == 0 and patiently(self._stop, lambda: is_over(self)):
+                    return
+                if not started or self._slots.free == 0:
+                    self._bell.wait(POLL_S * random.uniform(0.5, 1.0))
+        except Cancelled:
+            return
+
+    def run_once(self) -> int:
+        self.settle(self._slots.finished())
+        if self._stale:
+            self._refresh()
+        claimed = self._claim(self._slots.free)
+        started = self._begin(claimed)
+        return started + self._keep_house()
+
+    def settle(self, ended: list[tuple[Attempt, Outcome]]) -> None:
+        """Repeated until it is written: an outage in the middle changes nothing about what has ended."""
+        if not ended:
+            return
+        parts = self._parts
+        for attempt, outcome in ended:
+            if isinstance(outcome, Released) and outcome.refused is not None:
+                self._pause(attempt.definition, outcome.refused)
+        parts.outages.patiently(self._stop_settling, lambda: parts.settlement.settle(ended))
+        for attempt, outcome in ended:
+            parts.keeper.let_go(attempt.lease)
+            checkpoint = getattr(outcome, "checkpoint", attempt.lease.checkpoint)
+            self._records += checkpoint.counts.seen - attempt.lease.checkpoint.counts.seen
+
+    def drain(self) -> bool:
+        """After a stop: slots end their page and are settled; what is not done by the margin is given back as it is.
+        Returns whether all slots ended."""
+        try:
+            while True:
+                self._bell.clear()
+                self.settle(self._slots.finished())
+                if self._slots.running == 0 or not self._bell.wait(max(0.0, self._deadline - time.monotonic())):
+                    break
+        except Cancelled:
+            pass
+        self._give_back_rest()
+        self._slots.close()
+        return self._slots.running == 0
+
+    def _stopping(self) -> None:
+        """Settling may wait out an outage, but not beyond the shutdown timeout."""
+        patience_s = max(self._shutdown_timeout_s - RELEASE_MARGIN_S, self._shutdown_timeout_s / 2)
+        self._deadline = time.monotonic() + patience_s
+        timer = threading.Timer(patience_s, self._stop_settling.cancel, ["shutdown timeout"])
+        timer.daemon = True
+        timer.start()
+        self._bell.set()
+
+    # Claiming.
+
+    def _claim(self, free: int) -> Claimed:
+        names = [*self._definitions, *self._unknown]
+        if free <= 0 or not names:
+            return Claimed([], [])
+        random.shuffle(names)  # no import is always first
+        queue = self._parts.queue
+        try:
+            if self._adopt:
+                adopted = queue.adopt(names, [lease.entry for lease in self._parts.keeper.held()])
+                self._adopt = False
+                if adopted.leases or adopted.garbage:
+                    return adopted
+            return queue.claim(names, free)
+        except Unavailable:
+            self._adopt = True  # the claim may have happened although its reply was lost
+            raise
+
+    def _begin(self, claimed: Claimed) -> int:
+        """Every claim looks in the ledger first: what is settled there is settled here without a request."""
+        if claimed.too_new and not self._told_too_new:
+            self._told_too_new = True
+            self._parts.events("shards left to a newer version of streams-importer: update this worker", level="warning")
+        tokens = {lease: CancelToken(self._stop) for lease in claimed.leases}
+        for lease, token in tokens.items():
+            self._parts.keeper.hold(lease, token)
+        patiently = self._parts.outages.patiently
+        for item in claimed.garbage:
+            patiently(self._stop_settling, lambda item=item: self._parts.settlement.bury(item, "garbage", item.reason))  # type: ignore[misc]
+        started = 0
+        for name in {lease.import_name for lease in claimed.leases}:
+            leases = [lease for lease in claimed.leases if lease.import_name == name]
+            try:
+                started += patiently(self._stop, lambda leases=leases: self._begin_of(leases, tokens))  # type: ignore[misc]
+            except Cancelled:
+                self._release(leases)
+        return started + len(claimed.garbage)
+
+    def _begin_of(self, leases: Sequence[Lease], tokens: dict[Lease, CancelToken]) -> int:
+        parts = self._parts
+        definition = self._definitions.get(leases[0].import_name)
+        if definition is None:
+            for lease in leases:
+                parts.settlement.bury(lease, "unknown_import", "no import of this name is defined; produce defines one")
+                parts.keeper.let_go(lease)
+            return len(leases)
+        rows = parts.ledger.look(definition.name, [lease.shard_key for lease in leases])
+        ready = []
+        for lease in leases:
+            row = rows.get(lease.shard_key)
+            if row is None:
+                parts.settlement.bury(lease, "unknown_shard", "the ledger has no such shard")
+                parts.keeper.let_go(lease)
+            elif row.job != lease.job or row.status in FINAL_STATES or row.v > STORED_VERSION:
+                parts.settlement.follow(lease, row)
+                parts.keeper.let_go(lease)
+            else:
+                ready.append((lease, with_ledger(lease, row)))
+        if ready:
+            parts.ledger.start([lease for _, lease in ready], lease_until(definition))
+        for held, lease in ready:
+            token = tokens[held]
+            parts.keeper.let_go(held)
+            parts.keeper.hold(lease, token)
+            self._start(Attempt(lease, definition), token)
+        return len(leases)
+
+    def _start(self, attempt: Attempt, token: CancelToken) -> None:
+        source = self._parts.source_of(attempt.definition)
+
+        def run() -> Outcome:
+            try:
+                return self._parts.importer.run(attempt.lease, attempt.definition, source, token)
+            finally:
+                token.close()
+
+        self._slots.start(attempt, run)
+
+    # Around it.
+
+    def _refresh(self) -> None:
+        """Definitions and pauses, read again: at the start, after a reconnection, and when told that they changed."""
+        self._stale = False
+        imports = self._parts.imports
+        served = imports.served(self._wanted)
+        self._definitions = {name: self._adjust(definition) for name, definition in served.items()}
+        self._unknown = [name for name in self._wanted if name not in served and imports.find(name) is None]
+        imports.restore_pauses()
+        paused = imports.paused()
+        for lease, token in self._parts.keeper.held().items():
+            if lease.import_name in paused:
+                token.cancel(PAUSED)
+
+    def _pause(self, definition: Definition, refused: Failure) -> None:
+        """The upstream refuses everything: no shard is burnt on that; a person changes something and resumes."""
+        parts = self._parts
+        pause = Pause(refused.message, parts.queue.consumer, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+        def record() -> None:
+            if definition.name not in parts.imports.paused():
+                parts.imports.pause(definition.name, pause)
+                parts.events("import paused", level="error", import_name=definition.name, reason=refused.message,
+                             what_to_do=f"fix it, then: streams-importer resume {definition.name}")  # fmt: skip
+
+        parts.outages.patiently(self._stop_settling, record)
+
+    def _keep_house(self) -> int:
+        now = time.monotonic()
+        if now < self._housekeeping_at:
+            return 0
+        self._housekeeping_at = now + HOUSEKEEPING_S * random.uniform(0.5, 1.0)
+        house, names = self._parts.housekeeper, list(self._definitions)
+        house.promote(names)
+        reclaimed = house.reclaim(self._definitions, self._slots.free, list(self._parts.keeper.held()))
+        for lease in reclaimed.leases:
+            self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key)
+        started = self._begin(reclaimed)
+        if now >= self._slow_housekeeping_at:
+            self._slow_housekeeping_at = now + SLOW_HOUSEKEEPING_S * random.uniform(0.5, 1.0)
+            self._stale = True
+            house.reap(names)
+        return started
+
+    def _release(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            definition = self._definitions.get(lease.import_name)
+            self._parts.queue.release([lease], definition.lease_s if definition else 0)
+            self._parts.keeper.let_go(lease)
+
+    def _give_back_rest(self) -> None:
+        try:
+            self._release(list(self._parts.keeper.held()))
+        except Unavailable as error:
+            self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))
+
+
+def lease_until(definition: Definition) -> datetime:
+    """For people, in the ledger; Redis decides."""
+    return datetime.now(UTC) + timedelta(seconds=definition.lease_s)

@@ -1,0 +1,64 @@
+"""Which imports a process serves: the named ones, or all there are. MongoDB has the original, Redis the copy that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..domain.definition import Definition
+from ..domain.errors import BadSetting, TooNew
+from ..ports import Catalogue, EventSink, Pause
+
+
+class Imports:
+    def __init__(self, original: Catalogue, copy: Catalogue, events: EventSink) -> None:
+        self._original = original
+        self._copy = copy
+        self._events = events
+        self._told: set[str] = set()
+
+    def save(self, definition: Definition, run: str) -> None:
+        self._original.save(definition, run)
+        self._copy.save(definition, run)
+
+    def find(self, name: str) -> Definition | None:
+        """The copy, or the original when the copy is gone (a flushed Redis); the copy is then made again."""
+        definition = self._copy.get(name)
+        if definition is None:
+            definition = self._original.get(name)
+            if definition is not None:
+                self._copy.save(definition, "")
+        return definition
+
+    def names(self) -> list[str]:
+        return self._copy.names() or self._original.names()
+
+    def pause(self, name: str, pause: Pause | None) -> None:
+        if not self._original.pause(name, pause):
+            known = ", ".join(self._original.names()) or "none yet; produce makes one"
+            raise BadSetting(f"there is no import {name!r} (known: {known})")
+        self._copy.pause(name, pause)
+
+    def paused(self) -> dict[str, Pause]:
+        return self._copy.paused()
+
+    def restore_pauses(self) -> None:
+        """After a flushed Redis: what is paused stays paused."""
+        there = self._copy.paused()
+        for name, pause in self._original.paused().items():
+            if name not in there:
+                self._copy.pause(name, pause)
+
+    def served(self, wanted: Sequence[str]) -> dict[str, Definition]:
+        """Definitions of the wanted imports, or of all; one that cannot be used is told of once and left out."""
+        served = {}
+        for name in wanted or self.names():
+            try:
+                definition = self.find(name)
+            except (TooNew, BadSetting) as error:
+                if name not in self._told:
+                    self._told.add(name)
+                    self._events("import left alone", level="error", import_name=name, reason=str(error))
+                continue
+            if definition is not None:
+                served[name] = definition
+        return served

@@ -1,0 +1,71 @@
+"""Renews what this process holds, tells slots whose lease is lost, and says that the process is alive.
+
+1. Renews an explicit list of leases, on a connection of its own.
+2. Cancels the attempt of a lease that is no longer held.
+3. Beats: what the worker does, and the longest lease it uses.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..domain.errors import Unavailable
+from ..domain.model import Lease
+from ..ports import ShardQueue
+from .cancellation import CancelToken
+from .outages import Outages
+from .shard_importer import LOST
+
+RENEWALS_A_LEASE = 4
+
+
+class LeaseKeeper:
+    def __init__(self, queue: ShardQueue, outages: Outages, beat: Callable[[int], None], lease_s: Callable[[], float]) -> None:
+        self._queue = queue
+        self._outages = outages
+        self._beat = beat
+        self._lease_s = lease_s
+        self._held: dict[Lease, CancelToken] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
+
+    def hold(self, lease: Lease, cancel: CancelToken) -> None:
+        with self._lock:
+            self._held[lease] = cancel
+
+    def let_go(self, lease: Lease) -> None:
+        with self._lock:
+            self._held.pop(lease, None)
+
+    def held(self) -> dict[Lease, CancelToken]:
+        with self._lock:
+            return dict(self._held)
+
+    def run_once(self) -> int:
+        """Renews and beats; returns how many leases turned out to be lost."""
+        held = self.held()
+        lost = [lease for lease, ok in zip(held, self._queue.renew(list(held)), strict=True) if not ok] if held else []
+        for lease in lost:
+            held[lease].cancel(LOST)
+        self._beat(len(held))
+        return len(lost)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.run_once()
+            except Unavailable as error:
+                self._outages.away(error)
+                self._stop.wait(0.1)
+                continue
+            self._outages.back("Redis")
+            self._stop.wait(min(self._lease_s() / RENEWALS_A_LEASE, 1.0))

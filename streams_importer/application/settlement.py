@@ -1,0 +1,151 @@
+"""How an attempt's end is written down: always the ledger first, then the queue's script. The only place that settles.
+
+A crash between the two is healed by the next claim, which looks in the ledger first.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..domain.definition import Definition
+from ..domain.model import (
+    FINAL_STATES,
+    STORED_VERSION,
+    Abandoned,
+    Checkpoint,
+    Completed,
+    Dead,
+    Failure,
+    Garbage,
+    Lease,
+    Outcome,
+    Released,
+    Retry,
+)
+from ..domain.retry_policy import RetryPolicy
+from ..ports import EventSink, Ledger, LedgerRow, ShardQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A lease and the definition under which it is imported."""
+
+    lease: Lease
+    definition: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    queue: ShardQueue
+    ledger: Ledger
+    events: EventSink
+    dice: Callable[[], float] = random.random
+
+    def settle(self, ended: Sequence[tuple[Attempt, Outcome]]) -> None:
+        """Every call may be repeated as a whole after an outage: what was written already is found so."""
+        finished: list[tuple[Lease, Checkpoint, str, int, Failure | None]] = []
+        put_back: list[tuple[Lease, Checkpoint, int, Failure | None]] = []
+        delays: dict[Lease, float] = {}
+        released: list[tuple[Lease, float]] = []
+        for attempt, outcome in ended:
+            lease, definition = attempt.lease, attempt.definition
+            match outcome:
+                case Completed(checkpoint):
+                    finished.append((lease, checkpoint, "done", lease.attempts, None))
+                case Retry(checkpoint, failure):
+                    attempts = lease.attempts + 1
+                    delay = RetryPolicy(definition.max_attempts, definition.retry_delay_s).delay_after(attempts, self.dice())
+                    if delay is None:
+                        finished.append((lease, checkpoint, "failed", attempts, failure))
+                    else:
+                        delays[lease] = delay
+                        put_back.append((lease, checkpoint, attempts, failure))
+                case Dead(checkpoint, failure):
+                    finished.append((lease, checkpoint, "failed", lease.attempts + 1, failure))
+                case Released(checkpoint, refused):
+                    released.append((lease, definition.lease_s))
+                    put_back.append((lease, checkpoint, lease.attempts, refused))
+                case Abandoned():
+                    self.events("lease lost", level="warning", **_who(lease))
+        self._finish(finished)
+        self._put_back(put_back, delays, released)
+
+    def _finish(self, finished: list[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> None:
+        if not finished:
+            return
+        overruled = self.ledger.finish(finished)
+        done = []
+        for lease, checkpoint, state, attempts, failure in finished:
+            row = overruled.get(lease.shard_key)
+            if row is not None:
+                self.follow(lease, row)
+            elif state == "done":
+                done.append((lease, checkpoint))
+            else:
+                self._dead_letter(lease, checkpoint, failure, attempts)
+        if done:
+            self.queue.complete(done)
+        for lease, checkpoint in done:
+            counts = checkpoint.counts
+            self.events("shard done", level="debug", **_who(lease), pages=checkpoint.page, seen=counts.seen)
+
+    def _put_back(
+        self,
+        put_back: list[tuple[Lease, Checkpoint, int, Failure | None]],
+        delays: dict[Lease, float],
+        released: list[tuple[Lease, float]],
+    ) -> None:
+        if not put_back:
+            return
+        self.ledger.put_back(put_back)
+        for lease, checkpoint, attempts, failure in put_back:
+            if lease in delays and self.queue.retry(lease, checkpoint, delays[lease], attempts) and failure is not None:
+                self.events("shard failed, will be tried again", level="warning", **_who(lease), attempts=attempts,
+                            wait_s=round(delays[lease], 1), error=failure.code, message=failure.message)  # fmt: skip
+        for seconds in {lease_s for _, lease_s in released}:
+            self.queue.release([lease for lease, lease_s in released if lease_s == seconds], seconds)
+
+    def follow(self, lease: Lease, row: LedgerRow) -> None:
+        """The ledger's row is final, or another round's: the queue is told what the ledger says."""
+        if row.v > STORED_VERSION:
+            self.queue.leave_to_newer([lease])
+        elif row.job != lease.job:
+            # A new round was opened in the ledger while this one's entry was still here. This one is over; the new one is
+            # pending and nowhere, so it will be queued.
+            if row.counted_as in FINAL_STATES:
+                self.queue.complete([(lease, lease.checkpoint)], row.counted_as)
+            else:
+                self.queue.discard([lease])
+        elif not lease.held_before and lease.attempts == 0:
+            self.queue.discard([lease])
+        elif row.status == "failed":
+            self._dead_letter(lease, row.checkpoint, row.failure, row.attempts)
+        else:
+            self.queue.complete([(lease, row.checkpoint)], row.status)
+
+    def bury(self, item: Lease | Garbage, code: str, reason: str) -> None:
+        """Dead-letters what can never run and has no row in the ledger to say so."""
+        checkpoint = item.checkpoint if isinstance(item, Lease) else Checkpoint()
+        if isinstance(item, Lease):
+            item = Garbage(item.import_name, item.entry, item.consumer, item.count, reason, item.shard_key, item.shard_key)
+        if self.queue.dead_letter(item, checkpoint, Failure(code, reason), 0):
+            self.events("garbage dead-lettered", level="warning", import_name=item.import_name, entry=item.entry, reason=reason)
+
+    def _dead_letter(self, lease: Lease, checkpoint: Checkpoint, failure: Failure | None, attempts: int) -> None:
+        failure = failure or Failure("unknown", "the ledger does not say why")
+        if self.queue.dead_letter(lease, checkpoint, failure, attempts):
+            self.events("shard dead-lettered", level="error", **_who(lease), attempts=attempts, error=failure.code,
+                        message=failure.message)  # fmt: skip
+
+
+def with_ledger(lease: Lease, row: LedgerRow) -> Lease:
+    """The lease, going on where the later of the two stores says: the ledger is written first, so it may be a page ahead."""
+    if row.checkpoint.page > lease.checkpoint.page:
+        return replace(lease, checkpoint=row.checkpoint)
+    return lease
+
+
+def _who(lease: Lease) -> dict[str, object]:
+    return {"import_name": lease.import_name, "shard": lease.shard_key, "worker": lease.consumer}

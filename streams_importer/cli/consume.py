@@ -1,0 +1,132 @@
+"""`consume`: a worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from ..application.cancellation import CancelToken
+from ..application.consumer import Consumer
+from ..application.shutdown import Shutdown
+from ..domain.definition import Definition
+from ..domain.errors import BadSetting
+from ..domain.text import plain
+from ..settings import worker_label
+from ..wiring import Wiring, Worker
+from .options import Duration, Globals, ImportName, setting, with_servers
+
+MAX_CONCURRENCY = 1000
+
+
+@click.command(epilog="Example: streams-importer consume -c 8 --until-empty")
+@click.argument("imports", metavar="[IMPORT]...", nargs=-1, type=ImportName())
+@setting("--concurrency", "-c", type=int, default=4, show_default=True, help="Shards at a time.")
+@setting("--name", "-n", help="A label for this worker [$DYNO, the pod or the host].")
+@click.option(
+    "--until-empty", is_flag=True, help="Leave when nothing is queued, leased or delayed; 1 if a shard was dead-lettered."
+)
+@setting(
+    "--shutdown-timeout", "shutdown_timeout_s", type=Duration(), default="25s", show_default=True, help="Time for a clean stop."
+)
+@setting("--lease", "lease_s", type=Duration(), help="Overrides the import's lease.")
+@setting("--max-attempts", type=int, help="Overrides the import's attempts.")
+@setting("--max-crashes", type=int, help="Overrides the import's crashes.")
+@setting("--retry-delay", "retry_delay_s", type=Duration(), help="Overrides the import's delay.")
+@with_servers
+@click.pass_obj
+def consume(
+    globals_: Globals,
+    /,
+    imports: tuple[str, ...],
+    concurrency: int,
+    name: str | None,
+    until_empty: bool,
+    shutdown_timeout_s: float,
+    **given: Any,
+) -> None:
+    """Work for the named imports, or for all, also those produced later. With nothing to do it waits."""
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise BadSetting(f"--concurrency {concurrency}: must be 1 to {MAX_CONCURRENCY}")
+    overrides = {key: given[key] for key in ("lease_s", "max_attempts", "max_crashes", "retry_delay_s")}
+    Definition("check").changed(**overrides)
+    wiring = globals_.wiring(dict(os.environ), **given)
+    wiring.upstreams.require_key()
+    stop = CancelToken()
+    Shutdown(stop).install()
+    worker = Worker(
+        wiring,
+        stop,
+        label=name or worker_label(),
+        wanted=imports,
+        concurrency=concurrency,
+        shutdown_timeout_s=shutdown_timeout_s,
+        adjust=lambda definition: definition.changed(**overrides),
+    )
+    _leave(*_work(wiring, worker, stop, until_empty))
+
+
+def _work(wiring: Wiring, worker: Worker, stop: CancelToken, until_empty: bool) -> tuple[int, bool]:
+    """Exit status, and whether all slots ended."""
+    burst = _Burst(wiring, worker)
+    worker.start()
+    wiring.events("worker started", worker=worker.name)
+    try:
+        worker.consumer.run(burst.is_over if until_empty else lambda _: False)
+    finally:
+        stop.cancel("over")
+        ended = worker.close()
+    wiring.events("worker stopped", worker=worker.name, records=worker.consumer.records)
+    return (burst.status() if until_empty else 0), ended
+
+
+def _leave(code: int, all_ended: bool) -> None:
+    if not all_ended:
+        # A slot is stuck in a call that cannot be cut short. Its shard was given back; waiting for it would break the promise
+        # that a stop ends within its timeout.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+class _Burst:
+    """Burst mode: over when nothing is in flight and the ledger has nothing pending, or when all that is left is paused."""
+
+    def __init__(self, wiring: Wiring, worker: Worker) -> None:
+        self._wiring = wiring
+        self._worker = worker
+        self._dead_at_start: dict[str, int] | None = None
+        self._paused: str | None = None
+
+    def is_over(self, consumer: Consumer) -> bool:
+        names = list(consumer.definitions)
+        statuses = self._wiring.board.read(names)
+        if self._dead_at_start is None:
+            self._dead_at_start = {}
+        for name, status in statuses.items():
+            self._dead_at_start.setdefault(name, status.dead_lettered)
+        left = [name for name, status in statuses.items() if status.queued + status.leased + status.delayed]
+        if left:
+            paused = self._wiring.imports.paused()
+            if all(name in paused and not statuses[name].leased for name in left):
+                self._paused = "; ".join(f"{name} is paused: {paused[name].reason}" for name in left)
+                return True
+            return False
+        for name in names:
+            if self._wiring.ledger.has_pending(name) and self._worker.housekeeper.requeue_missing(name):
+                return False
+        return True
+
+    def status(self) -> int:
+        if self._paused is not None:
+            click.echo(f"streams-importer: nothing left but what is paused: {plain(self._paused)}", err=True)
+            return 1
+        start = self._dead_at_start or {}
+        statuses = self._wiring.board.read(list(start))
+        dead = sum(status.dead_lettered - start[name] for name, status in statuses.items())
+        if dead:
+            click.echo(f"streams-importer: {dead} shards were dead-lettered; see: streams-importer dlq list", err=True)
+        return 1 if dead else 0

@@ -1,0 +1,83 @@
+"""The command `streams-importer`: global options, and one way for every error to reach the user."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..domain.errors import BadSetting, ImporterError, TooNew
+from ..domain.text import plain
+from ..settings import read_file
+from .consume import consume
+from .demo import demo
+from .dlq import dlq
+from .options import Globals, setting
+from .pause import pause, resume
+from .produce import produce
+from .setup import setup
+from .status import status
+
+_EPILOG = """\b
+First look, on servers of its own:      streams-importer demo
+One country, with your own servers:     streams-importer produce --country DE
+                                        streams-importer consume --until-empty
+"""
+
+
+def _load_file(ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    file = read_file(value)
+    commands = dict.fromkeys(_COMMANDS, file.settings)
+    ctx.default_map = {**file.settings, **commands, "dlq": {"list": file.settings, "replay": file.settings}}
+    return file
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@setting(
+    "--config", "file", metavar="FILE", is_eager=True, callback=_load_file, help="Settings and imports [streams-importer.toml]."
+)
+@setting("--namespace", default="si", show_default=True, help="Prefix of all keys in Redis; one fleet, one namespace.")
+@setting("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Log lines on stderr.")
+@click.option("-v", "--verbose", count=True, help="Say more.")
+@click.option("-q", "--quiet", count=True, help="Say less.")
+@click.version_option(__version__, prog_name="streams-importer")
+@click.pass_context
+def cli(ctx: click.Context, file: Any, namespace: str, log_format: str, verbose: int, quiet: int) -> None:
+    """Imports millions of records from a rate-limited API into MongoDB, with as many workers as there are."""
+    ctx.obj = Globals(namespace, log_format, verbose - quiet, file)
+
+
+_COMMANDS = {command.name or "": command for command in (produce, consume, status, dlq, pause, resume, setup, demo)}
+for _command in _COMMANDS.values():
+    cli.add_command(_command)
+
+
+def main() -> NoReturn:
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = 0
+    except click.ClickException as error:
+        code = _say(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except ImporterError as error:
+        code = _say(str(error), 2 if isinstance(error, BadSetting | TooNew) else 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; not an error of ours
+        code = 1
+    except Exception as error:
+        if "-v" in sys.argv or "--verbose" in sys.argv:
+            traceback.print_exc()
+        code = _say(f"a defect in streams-importer: {type(error).__name__}: {error} (-v shows where)", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"streams-importer: {plain(message, 1000)}", err=True)
+    return code
