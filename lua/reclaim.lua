@@ -1,30 +1,33 @@
 --[[
-  reclaim: take over shards whose lease ran out. The caller's own leases are renewed first, so that XAUTOCLAIM can only
+  reclaim: take over shards whose lease ran out, unless the import is paused. The caller's own leases are renewed first, so that XAUTOCLAIM can only
   meet others' entries.
 
   KEYS[1]  shards stream
   KEYS[2]  places hash
   KEYS[3]  progress hash
+  KEYS[4]  paused hash
   ARGV[1]  group
   ARGV[2]  consumer
   ARGV[3]  age in milliseconds from which a lease has run out
   ARGV[4]  cursor where the last scan ended, 0-0 to begin
   ARGV[5]  most shards to take
   ARGV[6]  newest version the caller understands
-  ARGV[7…] pairs: entry, delivery count of the caller's own leases on this stream
+  ARGV[7]  the import's name
+  ARGV[8…] pairs: entry, delivery count of the caller's own leases on this stream
   Returns  {entries left to a newer version, rows, cursor to go on at}; a row is {1, entry, delivery count, fields,
            progress or ''}
 ]]
 --@include _lease
 --@include _claimed
 
-local stream, places, progress = KEYS[1], KEYS[2], KEYS[3]
-local group, consumer, min_idle, cursor, most, version = unpack(ARGV, 1, 6)
-for i = 7, #ARGV, 2 do
+local stream, places, progress, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, consumer, min_idle, cursor, most, version, name = unpack(ARGV, 1, 7)
+for i = 8, #ARGV, 2 do
   if lease_is_held(stream, group, consumer, ARGV[i], ARGV[i + 1]) then
     redis.call('XCLAIM', stream, group, consumer, 0, ARGV[i], 'JUSTID')
   end
 end
+if redis.call('HEXISTS', paused, name) == 1 then return {0, {}, cursor} end
 
 -- Redis 6.2 hands deleted entries over as nothing, without their id; they are found as ours and acknowledged.
 local function forget_deleted()

@@ -121,7 +121,7 @@ class Ledger(Protocol):
 
     def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
         """Rows in the final `state` become pending in a new round (new job). From `failed` the checkpoint is kept, otherwise
-        the round starts from nothing. Returns the rows of all keys as they are now."""
+        only its counts, which are totals over all rounds. Returns the rows of all keys as they are now."""
 
     def look(self, import_name: str, keys: Sequence[str]) -> dict[str, LedgerRow]: ...
     def pending(self, import_name: str) -> Iterator[LedgerRow]:
@@ -135,9 +135,9 @@ class Ledger(Protocol):
     def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
         """Leased rows become pending again: (lease, checkpoint, attempts, why)."""
 
-    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[str, LedgerRow]:
-        """Conditional updates to a final state in one bulk: (lease, checkpoint, state, attempts, why). Returns by shard key the
-        rows that were NOT changed, final or another round's already: the caller follows what they say."""
+    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
+        """Conditional updates to a final state in one bulk: (lease, checkpoint, state, attempts, why). Returns by import and key
+        the rows that were NOT changed, final or another round's already: the caller follows what they say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class MongoLedger:
         change = {"status": "pending", "run": run, "attempts": 0, "countedAs": state, "finishedAt": None, **_NOT_LEASED}
         change |= failure_fields(None)
         if state != "failed":
-            change |= checkpoint_fields(Checkpoint())
+            change |= {"page": 0, "cursor": None}  # the counts stay: they are totals over all rounds
         with mongo_errors():
             rows = self._look(import_name, keys)
             updates = [
@@ -102,7 +102,7 @@ class MongoLedger:
             changes.append((lease, change | (failure_fields(why) if why else {})))
         self._change(changes)
 
-    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[str, LedgerRow]:
+    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
         changes = []
         now = datetime.now(UTC)
         for lease, checkpoint, state, attempts, why in settled:
@@ -121,7 +121,7 @@ class MongoLedger:
                 attempts,
                 checkpoint,
             ):
-                unchanged[lease.shard_key] = row
+                unchanged[lease.import_name, lease.shard_key] = row
         return unchanged
 
     def _look_at(self, leases: Sequence[Lease]) -> dict[tuple[str, str], LedgerRow]:

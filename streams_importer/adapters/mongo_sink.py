@@ -204,9 +204,10 @@ def _send(items: Sequence[Any], send: Callable[[Sequence[Any]], int], total: str
     try:
         return send(items), []
     except BulkWriteError as error:
-        if translated(error) is not None:
+        errors = error.details["writeErrors"]
+        if translated(error) is not None or _concerns_all(errors, len(items)):
             raise
-        return error.details[total], [(each["index"], each) for each in error.details["writeErrors"]]
+        return error.details[total], [(each["index"], each) for each in errors]
     except OperationFailure as error:
         if error.code not in _DOCUMENT_CODES:
             raise
@@ -217,6 +218,12 @@ def _send(items: Sequence[Any], send: Callable[[Sequence[Any]], int], total: str
     first, early = _send(items[:middle], send, total)
     second, late = _send(items[middle:], send, total)
     return first + second, early + [(index + middle, each) for index, each in late]
+
+
+def _concerns_all(errors: list[Document], sent: int) -> bool:
+    """Whether nothing went through, for a reason that is not known to be one document's: the collection is a view, perhaps."""
+    known = _DOCUMENT_CODES | {_DUPLICATE_KEY}
+    return len(errors) == sent and not any(each["code"] in known for each in errors)
 
 
 def _refusal(error: Document) -> str:

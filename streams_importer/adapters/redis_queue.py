@@ -91,9 +91,9 @@ class RedisQueue:
     def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease]) -> Claimed:
         # The scan looks at ten times COUNT entries only: without its cursor, stale ones behind renewed ones are never reached.
         cursor = self._scan_cursors.get(import_name, "0-0")
-        args: list[str | int] = [GROUP, self._consumer, round(min_idle_s * 1000), cursor, limit, self._version]
+        args: list[str | int] = [GROUP, self._consumer, round(min_idle_s * 1000), cursor, limit, self._version, import_name]
         args += [value for lease in held for value in (lease.entry, lease.count)]
-        reply = self._run("reclaim", self._claim_keys([import_name]), args)
+        reply = self._run("reclaim", [*self._claim_keys([import_name]), self._keys.paused], args)
         self._scan_cursors[import_name] = messages.text(reply[2])
         return self._claimed([import_name], reply)
 

@@ -44,14 +44,19 @@ class Settlement:
     dice: Callable[[], float] = random.random
 
     def settle(self, ended: Sequence[tuple[Attempt, Outcome]]) -> None:
-        """Every call may be repeated as a whole after an outage: what was written already is found so."""
+        """Every call may be repeated as a whole after an outage: what was written already is found so.
+
+        All leases are renewed first: one that is lost writes nothing, in the ledger neither.
+        """
+        leases = [attempt.lease for attempt, outcome in ended if not isinstance(outcome, Abandoned)]
+        held = dict(zip(leases, self.queue.renew(leases), strict=True))
         finished: list[tuple[Lease, Checkpoint, str, int, Failure | None]] = []
         put_back: list[tuple[Lease, Checkpoint, int, Failure | None]] = []
         delays: dict[Lease, float] = {}
         released: list[tuple[Lease, float]] = []
         for attempt, outcome in ended:
             lease, definition = attempt.lease, attempt.definition
-            match outcome:
+            match outcome if held.get(lease) else Abandoned():
                 case Completed(checkpoint):
                     finished.append((lease, checkpoint, "done", lease.attempts, None))
                 case Retry(checkpoint, failure):
@@ -78,7 +83,7 @@ class Settlement:
         overruled = self.ledger.finish(finished)
         done = []
         for lease, checkpoint, state, attempts, failure in finished:
-            row = overruled.get(lease.shard_key)
+            row = overruled.get((lease.import_name, lease.shard_key))
             if row is not None:
                 self.follow(lease, row)
             elif state == "done":

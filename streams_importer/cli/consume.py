@@ -71,6 +71,8 @@ def consume(
 def _work(wiring: Wiring, worker: Worker, stop: CancelToken, until_empty: bool) -> tuple[int, bool]:
     """Exit status, and whether all slots ended."""
     burst = _Burst(wiring, worker)
+    if until_empty:
+        wiring.outages.patiently(stop, burst.begin)
     worker.start()
     wiring.events("worker started", worker=worker.name)
     try:
@@ -98,16 +100,17 @@ class _Burst:
     def __init__(self, wiring: Wiring, worker: Worker) -> None:
         self._wiring = wiring
         self._worker = worker
-        self._dead_at_start: dict[str, int] | None = None
+        self._dead_at_start: dict[str, int] = {}
         self._paused: str | None = None
+
+    def begin(self) -> None:
+        """Dead letters from before do not count."""
+        names = self._wiring.imports.names()
+        self._dead_at_start = {name: status.dead_lettered for name, status in self._wiring.board.read(names).items()}
 
     def is_over(self, consumer: Consumer) -> bool:
         names = list(consumer.definitions)
         statuses = self._wiring.board.read(names)
-        if self._dead_at_start is None:
-            self._dead_at_start = {}
-        for name, status in statuses.items():
-            self._dead_at_start.setdefault(name, status.dead_lettered)
         left = [name for name, status in statuses.items() if status.queued + status.leased + status.delayed]
         if left:
             paused = self._wiring.imports.paused()
@@ -124,9 +127,8 @@ class _Burst:
         if self._paused is not None:
             click.echo(f"streams-importer: nothing left but what is paused: {plain(self._paused)}", err=True)
             return 1
-        start = self._dead_at_start or {}
-        statuses = self._wiring.board.read(list(start))
-        dead = sum(status.dead_lettered - start[name] for name, status in statuses.items())
+        statuses = self._wiring.board.read(list(self._worker.consumer.definitions))
+        dead = sum(status.dead_lettered - self._dead_at_start.get(name, 0) for name, status in statuses.items())
         if dead:
             click.echo(f"streams-importer: {dead} shards were dead-lettered; see: streams-importer dlq list", err=True)
         return 1 if dead else 0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from .demonstration import Demonstration
-
 
 @click.command(epilog="Example: streams-importer demo --points 100000 --workers 4")
 @click.option(
@@ -16,4 +14,6 @@ from .demonstration import Demonstration
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another world.")
 def demo(points: int, workers: int, seed: int) -> None:
     """Import a generated Open Charge Map through a private Redis into a private MongoDB, twice, and prove the result."""
+    from .demonstration import Demonstration  # a third of the start-up time of every other command otherwise
+
     raise SystemExit(0 if Demonstration(points, workers, seed, Console()).run() else 1)

@@ -1,0 +1,224 @@
+"""What every Ledger promises: the one in memory and the one on MongoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pymongo.database import Database
+
+from streams_importer.adapters.mongo_ledger import MongoLedger
+from streams_importer.adapters.mongo_setup import set_up
+from streams_importer.domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Failure, Lease
+from streams_importer.ports import Ledger, LedgerRow
+from tests.fakes.ledger import FakeLedger
+
+Corrupt = Callable[..., None]
+
+UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
+KEYS = ["ids:0..10", "ids:10..20", "country:DE"]
+SOME = Checkpoint(3, 2**40, Counts(1, 2, 3, 4, 5, 6, 7, 8))
+
+
+@pytest.fixture(params=["fake", "mongodb"])
+def both(request: pytest.FixtureRequest) -> tuple[Ledger, Corrupt]:
+    """A ledger, and a way to make a newer version of us write one of its rows."""
+    if request.param == "fake":
+        fake = FakeLedger()
+
+        def newer_fake(name: str, key: str) -> None:
+            fake.rows[name, key] = replace(fake.rows[name, key], v=STORED_VERSION + 1)
+
+        return fake, newer_fake
+    db: Database[dict[str, Any]] = request.getfixturevalue("mongo_db")
+    set_up(db, "pois")
+
+    def newer_real(name: str, key: str) -> None:
+        db["import_windows"].update_one({"import": name, "shardKey": key}, {"$set": {"v": STORED_VERSION + 1}})
+
+    return MongoLedger(db, "si"), newer_real
+
+
+@pytest.fixture
+def ledger(both: tuple[Ledger, Corrupt]) -> Ledger:
+    return both[0]
+
+
+def lease_on(row: LedgerRow, import_name: str = "a", consumer: str = "w:1") -> Lease:
+    return Lease(import_name, "1-1", consumer, 1, row.shard_key, row.job, row.run)
+
+
+def test_plan_records_new_shards_as_pending_each_in_a_round_of_its_own(ledger: Ledger) -> None:
+    rows, new = ledger.plan("a", KEYS, "run1")
+    assert new == 3
+    assert list(rows) == KEYS
+    assert {(row.status, row.run, row.attempts, row.checkpoint) for row in rows.values()} == {
+        ("pending", "run1", 0, Checkpoint())
+    }
+    assert all(row.counted_as is None and row.failure is None and row.v == STORED_VERSION for row in rows.values())
+    assert len({UUID(row.job) for row in rows.values()}) == 3
+    assert ledger.look("a", KEYS) == rows
+
+
+def test_plan_leaves_known_shards_as_they_are(ledger: Ledger) -> None:
+    first, _ = ledger.plan("a", KEYS[:2], "run1")
+    ledger.finish([(lease_on(first[KEYS[0]]), SOME, "done", 0, None)])
+    rows, new = ledger.plan("a", KEYS, "run2")
+    assert new == 1
+    assert rows[KEYS[0]].status == "done"
+    assert rows[KEYS[1]] == first[KEYS[1]]
+    assert rows[KEYS[2]].run == "run2"
+
+
+def test_plan_counts_a_key_given_twice_once(ledger: Ledger) -> None:
+    rows, new = ledger.plan("a", [KEYS[0], KEYS[0]], "run1")
+    assert (list(rows), new) == ([KEYS[0]], 1)
+    assert ledger.plan("a", [], "run1") == ({}, 0)
+
+
+def test_imports_do_not_see_each_others_shards(ledger: Ledger) -> None:
+    ledger.plan("a", KEYS, "run1")
+    assert ledger.look("b", KEYS) == {}
+    assert not ledger.has_pending("b")
+    assert ledger.plan("b", KEYS, "run1")[1] == 3
+
+
+def test_look_gives_only_the_shards_that_are_known(ledger: Ledger) -> None:
+    ledger.plan("a", KEYS[:1], "run1")
+    assert list(ledger.look("a", KEYS)) == KEYS[:1]
+    assert ledger.look("a", []) == {}
+
+
+def test_a_shard_travels_from_pending_through_leased_to_done(ledger: Ledger) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    lease = lease_on(row)
+    ledger.start([lease], UNTIL)
+    assert ledger.look("a", KEYS)[KEYS[0]] == replace(row, status="leased")
+    assert ledger.checkpoint(lease, SOME, UNTIL + timedelta(seconds=1))
+    assert ledger.look("a", KEYS)[KEYS[0]] == replace(row, status="leased", checkpoint=SOME)
+    last = replace(SOME, page=4, cursor=None)
+    assert ledger.finish([(lease, last, "done", 1, None)]) == {}
+    assert ledger.look("a", KEYS)[KEYS[0]] == replace(row, status="done", checkpoint=last, attempts=1)
+    assert not ledger.has_pending("a")
+    assert list(ledger.pending("a")) == []
+
+
+@pytest.mark.parametrize("cursor", [0, 17, 2**53, "next=é&page=2", None])
+def test_a_cursor_comes_back_as_it_was(ledger: Ledger, cursor: int | str | None) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    assert ledger.checkpoint(lease_on(row), Checkpoint(1, cursor), UNTIL)
+    came_back = ledger.look("a", KEYS)[KEYS[0]].checkpoint
+    assert came_back == Checkpoint(1, cursor)
+    assert type(came_back.cursor) is type(cursor)
+
+
+def test_a_shard_put_back_is_pending_with_its_checkpoint_attempts_and_reason(ledger: Ledger) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    why = Failure("bad_answer", "it was HTML", 200)
+    ledger.start([lease_on(row)], UNTIL)
+    ledger.put_back([(lease_on(row), SOME, 2, why)])
+    assert ledger.look("a", KEYS)[KEYS[0]] == replace(row, checkpoint=SOME, attempts=2, failure=why)
+    assert ledger.has_pending("a")
+    ledger.put_back([(lease_on(row), SOME, 2, None)])
+    assert ledger.look("a", KEYS)[KEYS[0]].failure == why, "a release at no cost keeps the last error for people"
+
+
+def test_pending_lists_what_is_not_final(ledger: Ledger) -> None:
+    rows, _ = ledger.plan("a", [f"ids:{n}..{n + 1}" for n in range(250)], "run1")
+    leases = [lease_on(row) for row in rows.values()]
+    ledger.start(leases[:20], UNTIL)
+    ledger.finish([(lease, SOME, FINAL_STATES[n % 4], 0, None) for n, lease in enumerate(leases[:10])])
+    assert {row.shard_key for row in ledger.pending("a")} == set(rows) - {lease.shard_key for lease in leases[:10]}
+
+
+@pytest.mark.parametrize("state", FINAL_STATES)
+def test_a_final_row_is_not_changed_by_the_same_round(ledger: Ledger, state: str) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    lease = lease_on(row)
+    ledger.finish([(lease, SOME, state, 1, None)])
+    final = ledger.look("a", KEYS)[KEYS[0]]
+    ledger.start([lease], UNTIL)
+    ledger.put_back([(lease, Checkpoint(), 0, Failure("x", "y"))])
+    assert ledger.checkpoint(lease, Checkpoint(9, 9), UNTIL) is False
+    assert ledger.look("a", KEYS)[KEYS[0]] == final
+    other = "done" if state != "done" else "failed"
+    assert ledger.finish([(lease, Checkpoint(), other, 5, None)]) == {("a", KEYS[0]): final}
+    assert ledger.look("a", KEYS)[KEYS[0]] == final
+
+
+def test_finishing_twice_in_the_same_way_is_finishing_once(ledger: Ledger) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    assert ledger.finish([(lease_on(row), SOME, "done", 1, None)]) == {}
+    assert ledger.finish([(lease_on(row), SOME, "done", 1, None)]) == {}, "the reply of the first may have been lost"
+
+
+def test_a_worker_of_an_earlier_round_changes_nothing(ledger: Ledger) -> None:
+    old = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    zombie = lease_on(old)
+    ledger.finish([(zombie, SOME, "done", 1, None)])
+    new = ledger.reopen("a", KEYS[:1], "done", "run2")[KEYS[0]]
+    ledger.start([zombie], UNTIL)
+    ledger.put_back([(zombie, SOME, 7, None)])
+    assert ledger.checkpoint(zombie, SOME, UNTIL) is False
+    assert ledger.finish([(zombie, SOME, "done", 1, None)]) == {("a", KEYS[0]): new}
+    assert ledger.look("a", KEYS)[KEYS[0]] == new
+
+
+def test_finish_tells_apart_in_one_batch_what_it_changed_and_what_it_did_not(ledger: Ledger) -> None:
+    rows, _ = ledger.plan("a", KEYS, "run1")
+    first, second, third = (lease_on(rows[key]) for key in KEYS)
+    ledger.finish([(second, Checkpoint(), "cancelled", 0, None)])
+    stranger = replace(third, job="00000000-0000-0000-0000-000000000000")
+    unchanged = ledger.finish([(lease, SOME, "done", 0, None) for lease in (first, second, stranger)])
+    assert {key: row.status for key, row in unchanged.items()} == {("a", KEYS[1]): "cancelled", ("a", KEYS[2]): "pending"}
+    assert ledger.look("a", KEYS)[KEYS[0]].status == "done"
+    assert ledger.finish([]) == {}
+
+
+def test_a_checkpoint_never_goes_backwards(ledger: Ledger) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    assert ledger.checkpoint(lease_on(row), SOME, UNTIL)
+    assert ledger.checkpoint(lease_on(row, consumer="w:0"), Checkpoint(2, 5), UNTIL), "late, but of this round"
+    assert ledger.look("a", KEYS)[KEYS[0]].checkpoint == SOME
+
+
+@pytest.mark.parametrize("state", FINAL_STATES)
+def test_reopen_starts_a_new_round_with_the_counts_and_keeps_the_place_of_a_failed_one_only(ledger: Ledger, state: str) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    ledger.finish([(lease_on(row), SOME, state, 5, Failure("gone", "why"))])
+    again = ledger.reopen("a", KEYS, state, "run2")[KEYS[0]]
+    kept = SOME if state == "failed" else Checkpoint(counts=SOME.counts)
+    assert again == LedgerRow(KEYS[0], again.job, "run2", "pending", 0, kept, state, None, STORED_VERSION)
+    assert UUID(again.job) != UUID(row.job)
+    assert ledger.reopen("a", KEYS, state, "run3") == {KEYS[0]: again}, "a second call finds nothing in that state"
+
+
+def test_reopen_leaves_shards_in_other_states_alone_and_returns_them(ledger: Ledger) -> None:
+    rows, _ = ledger.plan("a", KEYS, "run1")
+    ledger.finish([(lease_on(rows[KEYS[0]]), SOME, "failed", 5, None)])
+    before = ledger.look("a", KEYS)
+    assert ledger.reopen("a", KEYS, "done", "run2") == before
+    with pytest.raises(ValueError, match="pending"):
+        ledger.reopen("a", KEYS, "pending", "run2")
+
+
+def test_a_row_of_a_newer_version_is_shown_and_never_changed(both: tuple[Ledger, Corrupt]) -> None:
+    ledger, make_newer = both
+    rows, _ = ledger.plan("a", KEYS, "run1")
+    ledger.finish([(lease_on(rows[KEYS[1]]), SOME, "done", 0, None)])
+    for key in KEYS[:2]:
+        make_newer("a", key)
+    newer = ledger.look("a", KEYS[:2])
+    assert {row.v for row in newer.values()} == {STORED_VERSION + 1}
+    lease = lease_on(rows[KEYS[0]])
+    ledger.start([lease], UNTIL)
+    ledger.put_back([(lease, SOME, 7, None)])
+    assert ledger.checkpoint(lease, SOME, UNTIL) is False
+    assert ledger.finish([(lease, SOME, "done", 0, None)]) == {("a", KEYS[0]): newer[KEYS[0]]}
+    assert ledger.reopen("a", KEYS[:2], "done", "run2") == newer
+    assert ledger.plan("a", KEYS[:2], "run2") == (newer, 0)
+    assert ledger.look("a", KEYS[:2]) == newer

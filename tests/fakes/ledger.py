@@ -1,0 +1,100 @@
+"""A ledger in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import uuid4
+
+from streams_importer.domain.errors import Unavailable
+from streams_importer.domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Failure, Lease
+from streams_importer.ports import LedgerRow
+
+
+class FakeLedger:
+    """`rows` is open to tests, by import and shard key. While `away` is True every call fails as in an outage."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], LedgerRow] = {}
+        self.away = False
+
+    def plan(self, import_name: str, keys: Sequence[str], run: str) -> tuple[dict[str, LedgerRow], int]:
+        self._reach()
+        new = 0
+        for key in keys:
+            if (import_name, key) not in self.rows:
+                row = LedgerRow(key, str(uuid4()), run, "pending", 0, Checkpoint(), None, None, STORED_VERSION)
+                self.rows[import_name, key] = row
+                new += 1
+        return self.look(import_name, keys), new
+
+    def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
+        self._reach()
+        if state not in FINAL_STATES:
+            raise ValueError(f"{state} is not a final state")
+        for key, row in self.look(import_name, keys).items():
+            if row.status == state and row.v <= STORED_VERSION:
+                checkpoint = row.checkpoint if state == "failed" else Checkpoint(counts=row.checkpoint.counts)
+                fresh = LedgerRow(key, str(uuid4()), run, "pending", 0, checkpoint, state, None, row.v)
+                self.rows[import_name, key] = fresh
+        return self.look(import_name, keys)
+
+    def look(self, import_name: str, keys: Sequence[str]) -> dict[str, LedgerRow]:
+        self._reach()
+        return {key: self.rows[import_name, key] for key in keys if (import_name, key) in self.rows}
+
+    def pending(self, import_name: str) -> Iterator[LedgerRow]:
+        self._reach()
+        rows = [row for (name, _), row in self.rows.items() if name == import_name]
+        return iter([row for row in rows if row.status not in FINAL_STATES])
+
+    def has_pending(self, import_name: str) -> bool:
+        return any(True for _ in self.pending(import_name))
+
+    def start(self, leases: Sequence[Lease], until: datetime) -> None:
+        self._reach()
+        for lease in leases:
+            if row := self._held(lease):
+                self._put(lease, replace(row, status="leased"))
+
+    def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
+        self._reach()
+        row = self._held(lease)
+        if row and row.checkpoint.page <= checkpoint.page:
+            self._put(lease, replace(row, status="leased", checkpoint=checkpoint))
+        return row is not None
+
+    def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
+        self._reach()
+        for lease, checkpoint, attempts, why in settled:
+            if row := self._held(lease):
+                failure = why or row.failure
+                self._put(lease, replace(row, status="pending", checkpoint=checkpoint, attempts=attempts, failure=failure))
+
+    def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
+        self._reach()
+        unchanged = {}
+        for lease, checkpoint, state, attempts, why in settled:
+            if row := self._held(lease):
+                failure = why or row.failure
+                self._put(lease, replace(row, status=state, checkpoint=checkpoint, attempts=attempts, failure=failure))
+                continue
+            there = self.rows.get((lease.import_name, lease.shard_key))
+            wanted = (lease.job, state, attempts, checkpoint)
+            if there and (there.job, there.status, there.attempts, there.checkpoint) != wanted:
+                unchanged[lease.import_name, lease.shard_key] = there
+        return unchanged
+
+    def _held(self, lease: Lease) -> LedgerRow | None:
+        row = self.rows.get((lease.import_name, lease.shard_key))
+        if row is None or row.job != lease.job or row.status in FINAL_STATES or row.v > STORED_VERSION:
+            return None
+        return row
+
+    def _put(self, lease: Lease, row: LedgerRow) -> None:
+        self.rows[lease.import_name, lease.shard_key] = row
+
+    def _reach(self) -> None:
+        if self.away:
+            raise Unavailable("MongoDB", "away")
