@@ -130,7 +130,9 @@ class Wiring:
             source = self._sources.get((budget.name, definition.page_size))
             if source is None:
                 upstream = HttpUpstream(self._http, self.upstreams.ocm_base_url, budget, self.upstreams.ocm_api_key)
-                cache = RedisCache(self.redis, self.keys)
+                cache = RedisCache(
+                    self.redis, self.keys, fingerprint(self._namespace, definition.source, self.upstreams.ocm_base_url)
+                )
                 source = self._sources[budget.name, definition.page_size] = OpenChargeMap(upstream, cache, definition.page_size)
             return source
 

@@ -11,15 +11,17 @@ from .redis_keys import Keys
 class RedisCache:
     """Implements ports.Cache."""
 
-    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+    def __init__(self, client: redis.Redis, keys: Keys, owner: str) -> None:
+        """`owner` tells upstreams apart: what one answered is not true for another."""
         self._client = client
         self._keys = keys
+        self._owner = owner
 
     def get(self, name: str) -> bytes | None:
         with redis_errors():
-            value = self._client.get(self._keys.cache(name))
+            value = self._client.get(self._keys.cache(f"{self._owner}:{name}"))
         return value if isinstance(value, bytes) else None
 
     def put(self, name: str, value: bytes, seconds: int) -> None:
         with redis_errors():
-            self._client.set(self._keys.cache(name), value, ex=seconds)
+            self._client.set(self._keys.cache(f"{self._owner}:{name}"), value, ex=seconds)

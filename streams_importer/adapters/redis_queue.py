@@ -13,7 +13,7 @@ from ..ports import Claimed, DeadLetter, QueuedShard
 from . import redis_messages as messages
 from .lua_scripts import LuaScripts, read_part
 from .redis_client import redis_errors
-from .redis_keys import GROUP, NEWER, RELEASED, ImportKeys, Keys
+from .redis_keys import GROUP, ImportKeys, Keys
 
 MAX_ADOPTED = 1000
 
@@ -127,12 +127,12 @@ class RedisQueue:
         )
 
     def release(self, leases: Sequence[Lease], lease_s: float = 0) -> list[bool]:
-        head: list[str | int] = [round(lease_s * 1000), self._keys.control, RELEASED]
+        head: list[str | int] = [round(lease_s * 1000), self._keys.control]
         return self._settle("release", leases, lambda keys: [keys.shards], head, lambda _: [])
 
-    def leave_to_newer(self, leases: Sequence[Lease]) -> list[bool]:
-        head: list[str | int] = [0, self._keys.control, NEWER]
-        return self._settle("release", leases, lambda keys: [keys.shards], head, lambda _: [])
+    def hand_over(self, lease: Lease, version: int) -> bool:
+        keys = self._keys.of(lease.import_name)
+        return bool(self._run("hand_over", [keys.shards, keys.places], [*self._one(lease)[:-1], version]))
 
     def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float, attempts: int) -> bool:
         keys = self._keys.of(lease.import_name)

@@ -115,7 +115,7 @@ class Settlement:
     def follow(self, lease: Lease, row: LedgerRow) -> None:
         """The ledger's row is final, or another round's: the queue is told what the ledger says."""
         if row.v > STORED_VERSION:
-            self.queue.leave_to_newer([lease])
+            self.queue.hand_over(lease, row.v)
         elif row.job != lease.job:
             # A new round was opened in the ledger while this one's entry was still here. This one is over; the new one is
             # pending and nowhere, so it will be queued.

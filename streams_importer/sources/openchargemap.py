@@ -133,8 +133,8 @@ def page_of(rows: Iterable[Any], scope: Scope, after: int, country_id: int | Non
             seen.add(identifier)
             if country_id is not None and row_country_id(plain) != country_id and not _is_stub(row):
                 raise failure("foreign_rows", WHERE)
-            if identifier > high:
-                continue  # the next shard's
+        if last > high:
+            continue  # the next shard's
         match to_record(row):
             case Record() as record:
                 records.append(record)

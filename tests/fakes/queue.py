@@ -226,8 +226,15 @@ class FakeQueue:
     def release(self, leases: Sequence[Lease], lease_s: float = 0) -> list[bool]:
         return self._act("release", lambda: [self._give(lease, RELEASED, lease_s) for lease in leases])
 
-    def leave_to_newer(self, leases: Sequence[Lease]) -> list[bool]:
-        return self._act("leave_to_newer", lambda: [self._give(lease, NEWER, 0) for lease in leases])
+    def hand_over(self, lease: Lease, version: int) -> bool:
+        def act() -> bool:
+            if not self._holds(lease):
+                return False
+            del self.store.entries[lease.entry]
+            self.put(Entry(lease.import_name, lease.shard_key, lease.job, lease.run, version))
+            return True
+
+        return self._act("hand_over", act)
 
     def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float, attempts: int) -> bool:
         def act() -> bool:

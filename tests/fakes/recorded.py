@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
 class Events:
-    """Implements ports.EventSink: keeps what is told."""
+    """Implements ports.EventSink: keeps what is told, and calls `on_told` after each."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_told: Callable[[], None] = lambda: None) -> None:
+        self.on_told = on_told
         self.told: list[tuple[str, str, dict[str, Any]]] = []
 
     def __call__(self, event: str, *, level: str = "info", **details: Any) -> None:
         self.told.append((event, level, details))
+        self.on_told()
 
     @property
     def names(self) -> list[str]:

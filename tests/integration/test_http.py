@@ -384,7 +384,7 @@ def test_a_call_is_cancelled_while_it_connects(client: MakeClient, monkeypatch: 
             connecting.set()
             return wait_for_write(sock, seconds)
 
-        monkeypatch.setattr("streams_importer.adapters.http.wait_for_write", wait)
+        monkeypatch.setattr("streams_importer.adapters.http_calls.wait_for_write", wait)
         patient = client(connect_s=SOON_S)
         url = f"http://127.0.0.1:{full.getsockname()[1]}/"
         assert cancelled_after(connecting, lambda token: get(patient, url, token)) < 0.2

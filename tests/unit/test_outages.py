@@ -85,7 +85,8 @@ def test_waits_grow_up_to_a_second_and_are_spread(scene: Scene) -> None:
 
 
 def test_however_many_threads_meet_an_outage_it_is_told_once(scene: Scene) -> None:
-    down, met = threading.Event(), threading.Barrier(17)
+    down, told, met = threading.Event(), threading.Event(), threading.Barrier(17)
+    scene.events.on_told = told.set
     answers: list[str] = []
 
     def worker() -> None:
@@ -104,8 +105,7 @@ def test_however_many_threads_meet_an_outage_it_is_told_once(scene: Scene) -> No
     for thread in threads:
         thread.start()
     met.wait(PATIENCE_S)
-    while not scene.outages.is_away("Redis"):
-        pass
+    assert told.wait(PATIENCE_S)
     scene.now += 7.5
     down.set()
     for thread in threads:

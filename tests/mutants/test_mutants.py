@@ -1,0 +1,194 @@
+"""One mechanism at a time is taken out, by replacing a part of a Lua script or a method; the scenario about it must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pymongo import IndexModel
+from pymongo.database import Database
+from redis import Redis
+
+from streams_importer.adapters import mongo_catalogue, mongo_ledger, mongo_setup, mongo_sink
+from streams_importer.adapters.lua_scripts import read_part
+from streams_importer.adapters.mongo_rejects import MongoRejects
+from streams_importer.application import settlement
+from streams_importer.domain import definition
+from streams_importer.embedded.stand_in import StandIn
+from streams_importer.sources import openchargemap
+
+from . import scenarios
+from .scenarios import World
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    scenario: Callable[[World], None]
+    lua: tuple[str, str, str] | None = None
+    """Part, text, and what stands there instead."""
+    patch: Callable[[pytest.MonkeyPatch], None] | None = None
+
+    def read(self, part: str) -> str:
+        text = read_part(part)
+        if self.lua is None or self.lua[0] != part:
+            return text
+        assert self.lua[1] in text, f"{self.name}: the mechanism is no longer where the mutant looks for it"
+        return text.replace(self.lua[1], self.lua[2])
+
+
+def replacing(*changes: tuple[object, str, Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        for target, name, value in changes:
+            monkeypatch.setattr(target, name, value)
+
+    return patch
+
+
+def _everything_is_newer(*_: object) -> bool:
+    return True
+
+
+def _any_version(*_: object) -> dict[str, Any]:
+    return {}
+
+
+def _duplicates_are_stale(self: Any, records: Any, original: Any = mongo_sink._PageWork._insert) -> list[Any]:
+    self.stale += len(original(self, records))
+    return []
+
+
+def _open_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mongo_ledger, "_OPEN", {name: value for name, value in mongo_ledger._OPEN.items() if name != "v"})
+
+
+def _blind_to_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mongo_catalogue, "_is_newer", lambda _: False)
+    monkeypatch.setattr(definition, "STORED_VERSION", 99)
+
+
+def _accepting_any_page(rows: Any, scope: Any, after: int, country_id: int | None, order: int) -> Any:
+    """A page without the checks of order and belonging."""
+    listed = sorted(rows, key=lambda row: int(row["ID"]))
+    last = max((int(row["ID"]) for row in listed), default=after)
+    for row in listed:
+        if country_id is not None and isinstance(row.get("AddressInfo"), dict):
+            row["AddressInfo"]["CountryID"] = country_id
+    page = original_page_of(listed, scope, min([after, *(int(row["ID"]) - 1 for row in listed)]), None, order)
+    return type(page)(page.records, page.rejects, None if not listed or page.next_cursor is None else last, order)
+
+
+original_page_of = openchargemap.page_of
+
+_WITHOUT_UNIQUE = tuple(
+    IndexModel(list(index.document["key"].items()), name=index.document["name"]) for index in mongo_setup._RECORDS
+)
+_HELD = "return pending[1][2] == consumer and pending[1][4] == tonumber(count)"
+
+MUTANTS = [
+    # Promise 3
+    Mutant(
+        "the order guard in Python and in the filter",
+        scenarios.an_older_version_never_replaces_a_newer_one,
+        patch=replacing(
+            (mongo_sink, "is_newer", _everything_is_newer),
+            (mongo_sink, "newer_at_first_sight", _any_version),
+            (mongo_sink, "newer_than_stored", _any_version),
+        ),
+    ),
+    Mutant(
+        "the order guard in the filter alone",
+        scenarios.an_update_that_comes_late_finds_the_newer_version_there,
+        patch=replacing((mongo_sink, "newer_at_first_sight", _any_version), (mongo_sink, "newer_than_stored", _any_version)),
+    ),
+    Mutant(
+        "deciding again after a duplicate key",
+        scenarios.of_two_that_insert_at_once_the_newest_stays_and_there_is_one,
+        patch=replacing((mongo_sink._PageWork, "_insert", _duplicates_are_stale)),
+    ),
+    Mutant(
+        "the unique index",
+        scenarios.of_two_that_insert_at_once_the_newest_stays_and_there_is_one,
+        patch=replacing((mongo_setup, "_RECORDS", _WITHOUT_UNIQUE)),
+    ),
+    Mutant(
+        "the rejects",
+        scenarios.a_record_that_cannot_be_stored_is_among_the_rejects,
+        patch=replacing((MongoRejects, "add", lambda *_: None)),
+    ),
+    Mutant(
+        "the order check of ids",
+        scenarios.a_cold_cache_upstream_loses_no_row,
+        patch=replacing((openchargemap, "page_of", _accepting_any_page)),
+    ),
+    Mutant(
+        "the check that rows belong",
+        scenarios.an_ignored_filter_brings_no_foreign_row,
+        patch=replacing((openchargemap, "page_of", _accepting_any_page)),
+    ),
+    # Promise 9
+    Mutant(
+        "the version check of messages",
+        scenarios.a_message_of_a_newer_version_is_left_to_it,
+        lua=("_claimed", "v > tonumber(version)", "false"),
+    ),
+    Mutant(
+        "the version in the ledger's filter",
+        scenarios.a_ledger_row_of_a_newer_version_is_not_touched,
+        patch=_open_whatever_the_version,
+    ),
+    Mutant(
+        "leaving a newer ledger row's shard alone",
+        scenarios.a_shard_whose_ledger_row_is_newer_is_left_to_that_version,
+        patch=replacing((settlement, "STORED_VERSION", 99)),
+    ),
+    Mutant(
+        "the version check of definitions",
+        scenarios.a_definition_of_a_newer_version_is_not_used_and_not_overwritten,
+        patch=_blind_to_versions,
+    ),
+    # The queue
+    Mutant("the owner check", scenarios.a_lost_lease_settles_nothing, lua=("_lease", _HELD, "return true")),
+    Mutant(
+        "renewing before reclaiming",
+        scenarios.nobody_reclaims_its_own_lease,
+        lua=("reclaim", "for i = 8, #ARGV, 2 do", "for i = 1, 0 do"),
+    ),
+    Mutant(
+        "the place check",
+        scenarios.a_shard_in_flight_is_not_queued_again,
+        lua=("enqueue", "redis.call('HEXISTS', places, shard) == 1", "false"),
+    ),
+    Mutant(
+        "the page number of a checkpoint",
+        scenarios.a_repeated_checkpoint_counts_once,
+        lua=("_progress", "local change = totals[i] - progress.counts[i]", "local change = totals[i]"),
+    ),
+    Mutant(
+        "counting the next slot from the slot",
+        scenarios.slots_taken_during_a_hold_are_spread_after_it,
+        lua=("take_token", "as_text(slot + spacing)", "as_text(now + spacing)"),
+    ),
+]
+
+
+@pytest.fixture
+def world(redis_client: Redis, mongo_db: Database[dict[str, Any]], stand_in: Callable[..., StandIn]) -> World:
+    return World(redis_client, mongo_db, stand_in)
+
+
+@pytest.mark.parametrize("scenario", dict.fromkeys(mutant.scenario for mutant in MUTANTS))
+def test_the_scenario_holds_as_the_program_is(world: World, scenario: Callable[[World], None]) -> None:
+    scenario(world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_the_scenario_notices_that_the_mechanism_is_gone(world: World, mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.read = mutant.read
+    if mutant.patch is not None:
+        mutant.patch(monkeypatch)
+    with pytest.raises((AssertionError, ValueError)):
+        mutant.scenario(world)
