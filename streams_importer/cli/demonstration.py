@@ -19,15 +19,17 @@ from ..adapters.log_events import LogEvents
 from ..application.snapshot import Snapshot
 from ..console.view import render
 from ..domain.errors import Unavailable
-from ..domain.planner import DEFAULT_SHARD_SIZE, plan_id_ranges
+from ..domain.planner import plan_id_ranges
 from ..embedded.servers import EmbeddedServers
 from ..embedded.stand_in import StandInProcess
 from ..embedded.stand_in_queries import least_requests
 from ..settings import DEFAULT_IMPORT, Servers, Upstreams
 from ..wiring import Wiring
 
-RATE = "50/s"
+RATE = "25/s"
 PAGE_SIZE = 1000
+SHARD_SIZE = 5000
+"""Small enough that there is something to see on a screen for a few seconds."""
 FRAMES_A_SECOND = 4
 
 
@@ -51,7 +53,11 @@ class Demonstration:
 
     def run(self) -> bool:
         say = self._console.print
-        say(f"Starting a private Redis and MongoDB, and a local Open Charge Map with {self._points:,} points …", style="dim")
+        say(
+            f"Starting a private Redis and MongoDB, and a local Open Charge Map with {self._points:,} points …",
+            style="dim",
+            highlight=False,
+        )
         key = f"demo-{self._seed}"
         with EmbeddedServers() as servers, StandInProcess(self._points, self._seed, key) as upstream:
             environment = {
@@ -72,7 +78,7 @@ class Demonstration:
         before = wiring.snapshot()
         started = time.monotonic()
         command = [sys.executable, "-m", "streams_importer"]
-        plan = ["produce", "--rate", RATE, "--page-size", str(PAGE_SIZE), *flags]
+        plan = ["produce", "--rate", RATE, "--shard-size", str(SHARD_SIZE), *flags]
         self._console.print(f"$ streams-importer {' '.join(plan)}", style="bold", highlight=False)
         subprocess.run([*command, *plan], env=environment, check=True)
         self._console.print(
@@ -120,7 +126,7 @@ class Demonstration:
         """Reads everything back and compares it with what the upstream has."""
         ids = upstream.control.ids()
         stored = sorted(document["sourceId"] for document in wiring.database["pois"].find({}, {"sourceId": 1}))
-        ranges = [(scope.ids.low, scope.ids.high) for scope in plan_id_ranges(0, ids[-1], DEFAULT_SHARD_SIZE) if scope.ids]
+        ranges = [(scope.ids.low, scope.ids.high) for scope in plan_id_ranges(0, ids[-1], SHARD_SIZE) if scope.ids]
         least = least_requests(ids, ranges, PAGE_SIZE)
         status = wiring.snapshot().imports[DEFAULT_IMPORT]
         checks = [

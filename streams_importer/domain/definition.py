@@ -69,7 +69,7 @@ def read_definition(name: str, stored: dict[str, Any]) -> Definition:
     known = {key: value for key, value in stored.items() if key in Definition.__slots__ and key != "name"}
     for key, value in known.items():
         wanted = type(getattr(_DEFAULTS, key))
-        if wanted is float and type(value) is int:
+        if wanted is float and type(value) is int and abs(value) < 2**53:
             known[key] = float(value)
         elif type(value) is not wanted:
             raise BadSetting(f"import {name}: its stored definition has a bad {key}; run produce again to store a good one")
