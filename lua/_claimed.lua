@@ -11,8 +11,8 @@ local function as_map(fields)
 end
 
 local function is_newer(message, version)
-  local v = tonumber(message['v'])
-  return v ~= nil and v > tonumber(version)
+  local v = message['v']
+  return v ~= nil and string.find(v, '^%d+$') ~= nil and tonumber(v) > tonumber(version)
 end
 
 -- Returns the row {stream number, entry, count, fields, progress or ''}; or nil and 'newer' or 'elsewhere'.
@@ -24,7 +24,7 @@ local function claimed_row(number, stream, places, progress, group, version, ent
     return nil, 'newer'
   end
   local shard = message['shard']
-  if not shard or not message['job'] or #shard > MAX_SHARD_KEY then return {number, entry, count, fields, ''} end
+  if not shard or not message['job'] or #shard > MAX_SHARD_KEY or string.find(shard, '[^ -~]') then return {number, entry, count, fields, ''} end
   local place = redis.call('HGET', places, shard)
   if not place then
     redis.call('HSET', places, shard, on_stream(entry))

@@ -14,8 +14,13 @@ local function load_progress(key, shard)
   local stored = redis.call('HGET', key, shard)
   if not stored then return nil end
   local ok, progress = pcall(cjson.decode, stored)
-  if ok and type(progress) == 'table' and type(progress.counts) == 'table' then return progress end
-  return nil
+  if not ok or type(progress) ~= 'table' or type(progress.page) ~= 'number' or type(progress.counts) ~= 'table' then
+    return nil
+  end
+  for i = 1, #COUNT_NAMES do
+    if type(progress.counts[i]) ~= 'number' then return nil end
+  end
+  return progress
 end
 
 local function save_progress(key, shard, progress)

@@ -34,10 +34,10 @@ local function understood(stream, entry)
 end
 
 local function take_from(number, stream, places, progress, former)
-  local pending = redis.pcall('XPENDING', stream, group, '-', '+', left, former)
+  local pending = redis.pcall('XPENDING', stream, group, '-', '+', math.max(left, 100), former)
   if pending.err then return end
   for _, item in ipairs(pending) do
-    if former ~= NEWER or understood(stream, item[1]) then
+    if left > 0 and (former ~= NEWER or understood(stream, item[1])) then
       local claimed = redis.call('XCLAIM', stream, group, consumer, 0, item[1])[1]
       if claimed then
         take(number, stream, places, progress, claimed[1], claimed[2], item[4] + 1)

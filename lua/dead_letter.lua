@@ -40,5 +40,8 @@ if shard ~= '' then
   redis.call('HDEL', progress_key, shard)
   count_settled(counters, 'failed', run, 1)
 end
+if garbage ~= '' and redis.call('HGET', places, garbage) == on_stream(entry) then
+  redis.call('HDEL', progress_key, garbage)
+end
 leave_stream(stream, group, places, garbage, entry)
 return 1

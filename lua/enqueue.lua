@@ -1,11 +1,14 @@
 --[[
   enqueue: put planned shards onto the work stream, each at most once.
-  A shard that has a place already (queued, leased, delayed or dead) is left where it is.
+  A shard that has a place already (queued, leased, delayed or dead) is left where it is, unless that place is gone:
+  then it is put back, and counted as what it was.
 
   KEYS[1]  shards stream
   KEYS[2]  places hash
   KEYS[3]  progress hash
   KEYS[4]  counters hash
+  KEYS[5]  delayed sorted set
+  KEYS[6]  dead stream
   ARGV[1]  version of what is written
   ARGV[2]  run
   ARGV[3]  1 when the run is a new one that becomes the newest, 0 when it may be an older one
@@ -17,13 +20,14 @@
 --@include _progress
 --@include _place
 
-local stream, places, progress_key, counters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, places, progress_key, counters, delayed, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local version, run, begins, channel = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
 local now = now_us()
 local results, added = {}, 0
 for i = 5, #ARGV, 6 do
   local shard, job, counted_as, page, cursor, counts = unpack(ARGV, i, i + 5)
-  if redis.call('HEXISTS', places, shard) == 1 then
+  local place = redis.call('HGET', places, shard)
+  if place and is_there(place, shard, stream, delayed, dead) then
     results[#results + 1] = 0
   else
     if counts ~= '' then
@@ -34,8 +38,12 @@ for i = 5, #ARGV, 6 do
     local entry = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run)
     redis.call('HSET', places, shard, on_stream(entry))
     if begins and added == 0 then begin_run(counters, run, now) end
-    if counted_as ~= '' then redis.call('HINCRBY', counters, counted_as, -1) end
-    count_into_run(counters, run, 1)
+    if not place then
+      if counted_as ~= '' then redis.call('HINCRBY', counters, counted_as, -1) end
+      count_into_run(counters, run, 1)
+    elseif was_dead(place) then
+      count_settled(counters, 'failed', run, -1)
+    end
     added = added + 1
     results[#results + 1] = 1
   end

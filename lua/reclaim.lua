@@ -1,6 +1,6 @@
 --[[
-  reclaim: take over shards whose lease ran out, unless the import is paused. The caller's own leases are renewed first, so that XAUTOCLAIM can only
-  meet others' entries.
+  reclaim: take over shards whose lease ran out, unless the import is paused. The caller's own leases are renewed first,
+  so that XAUTOCLAIM can only meet others' entries.
 
   KEYS[1]  shards stream
   KEYS[2]  places hash

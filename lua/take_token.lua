@@ -9,9 +9,10 @@
 --@include _now
 
 local budget, spacing = KEYS[1], tonumber(ARGV[1])
-local stored = redis.call('HMGET', budget, 'next', 'hold')
+local stored = redis.call('HMGET', budget, 'last', 'hold')
 local now = now_us()
--- The next slot is counted from this slot, not from now: otherwise all that queue up during a hold would go at its end.
-local slot = math.max(now, tonumber(stored[1]) or 0, tonumber(stored[2]) or 0)
-redis.call('HSET', budget, 'next', as_text(slot + spacing))
+-- Counted from the last slot given, not from now: otherwise all that queue up during a hold would go at its end. The slot
+-- is kept and not the time after it, so that a changed limit holds from the next call on.
+local slot = math.max(now, (tonumber(stored[1]) or -spacing) + spacing, tonumber(stored[2]) or 0)
+redis.call('HSET', budget, 'last', as_text(slot))
 return {as_text(slot), slot - now}

@@ -113,6 +113,7 @@ def definition_from_file(base: Definition, table: Mapping[str, Any]) -> Definiti
 
 
 def one_rate(limits: list[str] | tuple[str, ...]) -> str | None:
+    limits = [limit for limit in limits if str(limit).strip()]
     if len(limits) > 1:
         raise BadSetting(f"--rate {'; '.join(map(str, limits))}: one limit an import for now, as in 10/s")
     return str(limits[0]) if limits else None
@@ -133,9 +134,9 @@ def worker_label(environment: Mapping[str, str] = os.environ) -> str:
 def _check_setting(file: str, name: str, value: object) -> None:
     if name not in FILE_SETTINGS:
         raise BadSetting(f"{file}: unknown setting {plain(name, 60)}; known are {', '.join(FILE_SETTINGS)} and [imports.NAME]")
-    if not isinstance(value, int if name == "concurrency" else str):
+    if type(value) is not (int if name == "concurrency" else str):
         raise BadSetting(f"{file}: {name} has the wrong type; write it as you would on the command line")
-    if name in ("redis_url", "mongodb_uri") and "@" in str(value):
+    if name in ("redis_url", "mongodb_uri") and ("@" in str(value) or "password" in str(value).lower()):
         raise BadSetting(f"{file}: {name} holds a log-in; secrets stay out of files: set {name.upper()} in the environment")
 
 

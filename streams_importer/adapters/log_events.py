@@ -38,5 +38,8 @@ class LogEvents:
 
 
 def _quoted(value: Any) -> str:
+    """Quoted whenever it could pass for something else."""
     text = str(value)
-    return f'"{text}"' if " " in text or not text else text
+    return (
+        text if text and not any(mark in text for mark in ' "=\\') else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )

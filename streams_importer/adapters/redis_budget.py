@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import redis
 
@@ -59,21 +60,48 @@ class RedisBudget:
         while True:
             if cancel.cancelled:
                 raise Cancelled("cancelled while waiting for a token")
-            spacing_s = self._limit.spacing_us / 1_000_000
+            slot = self._reserve_and_sleep(cancel)
+            if slot is not None:
+                return slot
+
+    def _reserve_and_sleep(self, cancel: Cancel) -> int | None:
+        """None when the slot must not be used: woken by a hold or a cancel, or too late for it."""
+        spacing_us = self._limit.spacing_us
+        spacing_s = spacing_us / 1_000_000
+        with self._alarm(cancel) as alarm:
+            # The alarm is set up before the reservation, so that no hold falls between the two.
             asked = self._clock()
             with redis_errors():
-                slot, wait_us = self._scripts.run("take_token", [self._key], [self._limit.spacing_us])
+                slot, wait_us = self._scripts.run("take_token", [self._key], [spacing_us])
             answered = self._clock()
-            woken = self._sleep(int(wait_us) / 1_000_000, cancel)
-            overslept = self._clock() - answered - int(wait_us) / 1_000_000
-            is_fresh = answered - asked <= max(spacing_s, SLOWEST_REPLY_S)
-            if not woken and is_fresh and overslept <= max(spacing_s, SHORTEST_TOLERANCE_S):
-                return int(slot)
+            wait_s = int(wait_us) / 1_000_000
+            woken = alarm.wait(wait_s) if wait_s > 0 else alarm.is_set()
+        overslept = self._clock() - answered - wait_s
+        is_fresh = answered - asked <= max(spacing_s, SLOWEST_REPLY_S)
+        is_usable = not woken and is_fresh and overslept <= max(spacing_s, SHORTEST_TOLERANCE_S)
+        return int(slot) if is_usable else None
+
+    @contextmanager
+    def _alarm(self, cancel: Cancel) -> Iterator[threading.Event]:
+        """Goes off when the call is cancelled or the slots are void."""
+        alarm = threading.Event()
+        with self._lock:
+            self._sleepers.add(alarm)
+        forget = cancel.on_cancel(alarm.set)
+        try:
+            yield alarm
+        finally:
+            forget()
+            with self._lock:
+                self._sleepers.discard(alarm)
 
     def hold(self, seconds: float) -> None:
         with redis_errors():
-            self._scripts.run("hold_budget", [self._key], [round(seconds * 1_000_000), self._channel, HOLD_MESSAGE + self.name])
-        self.void_slots()
+            is_held = self._scripts.run(
+                "hold_budget", [self._key], [round(seconds * 1_000_000), self._channel, HOLD_MESSAGE + self.name]
+            )
+        if is_held:
+            self.void_slots()
 
     def held_for_s(self) -> float:
         """How long nobody is granted anything from now on."""
@@ -100,18 +128,3 @@ class RedisBudget:
         if limit != self._limit:
             self._limit = limit
             self.void_slots()
-
-    def _sleep(self, seconds: float, cancel: Cancel) -> bool:
-        """True when woken before the time."""
-        if seconds <= 0:
-            return False
-        alarm = threading.Event()
-        with self._lock:
-            self._sleepers.add(alarm)
-        forget = cancel.on_cancel(alarm.set)
-        try:
-            return alarm.wait(seconds)
-        finally:
-            forget()
-            with self._lock:
-                self._sleepers.discard(alarm)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -21,16 +21,15 @@ _PASSING = ("LOADING", "READONLY", "MISCONF", "CLUSTERDOWN", "BUSY", "MASTERDOWN
 
 
 def connect(url: str, *, max_connections: int, tls_verify: str = "full", ca_file: str | None = None) -> redis.Redis:
-    """A client that waits for a free connection instead of opening more than `max_connections`."""
-    scheme = urlsplit(url).scheme if "://" in url else ""
-    if scheme not in ("redis", "rediss", "unix"):
+    """A client that waits for a free connection instead of opening more than `max_connections`. Talks to nobody yet."""
+    if not url.startswith(("redis://", "rediss://", "unix://")):
         raise BadSetting("--redis-url: must start with redis://, rediss:// or unix://")
     options: dict[str, object] = {}
-    if scheme == "rediss" and "ssl_cert_reqs=" not in url:
+    if url.startswith("rediss://") and "ssl_cert_reqs=" not in url:
         options = {
             "ssl_cert_reqs": "none" if tls_verify == "none" else "required",
             "ssl_check_hostname": tls_verify == "full",
-            "ssl_ca_certs": ca_file,
+            "ssl_ca_certs": _readable(ca_file),
         }
     try:
         pool = redis.BlockingConnectionPool.from_url(
@@ -43,9 +42,19 @@ def connect(url: str, *, max_connections: int, tls_verify: str = "full", ca_file
             retry=Retry(NoBackoff(), 0),
             **options,
         )
-    except ValueError as error:
-        raise BadSetting(f"--redis-url: {plain(str(error), 120)}") from None
+        pool.connection_class(**pool.connection_kwargs)  # what it does not understand is told here, not at the first call
+    except (ValueError, TypeError, redis.RedisError):
+        # Not the reason itself: it quotes parts of the URL, which may be the password.
+        raise BadSetting(
+            "--redis-url: cannot be read; write redis://user:password@host:6379/0, with special characters percent-encoded"
+        ) from None
     return redis.Redis(connection_pool=pool)
+
+
+def _readable(ca_file: str | None) -> str | None:
+    if ca_file is not None and not os.access(ca_file, os.R_OK):
+        raise BadSetting(f"--redis-ca-file {plain(ca_file, 200)}: there is no such file, or it cannot be read")
+    return ca_file
 
 
 @contextmanager
@@ -57,7 +66,7 @@ def redis_errors() -> Iterator[None]:
         raise BadSetting(
             f"Redis refuses the log-in ({plain(str(error), 120)}): check the user and password in --redis-url"
         ) from None
-    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+    except (redis.ConnectionError, redis.TimeoutError, redis.InvalidResponse, OSError) as error:
         text = str(error)
         if "certificate" in text.lower():
             raise BadSetting(

@@ -3,7 +3,7 @@
 `{si}:imports`        hash    import -> definition (JSON), a copy of what MongoDB has
 `{si}:paused`         hash    import -> why it is paused (JSON)
 `{si}:workers`        hash    consumer -> heartbeat (JSON); stale ones are reaped
-`{si}:budget:<fp>`    hash    next free slot and hold of one budget; <fp> is a keyed hash of source and API key
+`{si}:budget:<fp>`    hash    last slot given and hold of one budget; <fp> is a keyed hash of source and API key
 `{si}:cache:<name>`   string  an upstream's look-up answer, kept a day
 `{si}:control`        channel work, pause, hold
 and for each import:

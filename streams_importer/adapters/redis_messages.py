@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.model import Checkpoint, Counts, Cursor, Failure, Garbage, Lease
+from ..domain.model import STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Garbage, Lease
 from ..domain.shard_key import parse_key
 from ..domain.text import plain
 from ..ports import DeadLetter
@@ -105,7 +105,7 @@ def _problem(message: dict[str, str]) -> str | None:
 
 
 def dump_payload(message: dict[str, str]) -> str:
-    return msgspec.json.encode(message).decode()[:MAX_PAYLOAD]
+    return msgspec.json.encode(message)[:MAX_PAYLOAD].decode("utf-8", "ignore")
 
 
 def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> list[str | int]:
@@ -113,7 +113,7 @@ def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failu
     if isinstance(lease, Garbage):
         payload = lease.payload
     else:
-        payload = dump_payload({"shard": lease.shard_key, "job": lease.job, "run": lease.run})
+        payload = dump_payload({"v": str(STORED_VERSION), "shard": lease.shard_key, "job": lease.job, "run": lease.run})
     return [
         *("payload", payload),
         *("error", failure.code),

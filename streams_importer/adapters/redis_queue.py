@@ -59,7 +59,8 @@ class RedisQueue:
             seed = shard.checkpoint
             counts = "" if seed == Checkpoint() else messages.dump_counts(seed.counts)
             args += [shard.shard_key, shard.job, shard.counted_as or "", seed.page, messages.dump_cursor(seed.cursor), counts]
-        return self._flags("enqueue", [keys.shards, keys.places, keys.progress, keys.counters], args)
+        places = [keys.shards, keys.places, keys.progress, keys.counters, keys.delayed, keys.dead]
+        return self._flags("enqueue", places, args)
 
     def promote(self, import_name: str, limit: int) -> int:
         keys = self._keys.of(import_name)
@@ -132,7 +133,8 @@ class RedisQueue:
 
     def hand_over(self, lease: Lease, version: int) -> bool:
         keys = self._keys.of(lease.import_name)
-        return bool(self._run("hand_over", [keys.shards, keys.places], [*self._one(lease)[:-1], version]))
+        args = [*self._one(lease)[:-1], version, int(lease.held_before)]
+        return bool(self._run("hand_over", [keys.shards, keys.places, keys.progress], args))
 
     def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float, attempts: int) -> bool:
         keys = self._keys.of(lease.import_name)

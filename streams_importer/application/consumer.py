@@ -128,6 +128,7 @@ class Consumer:
             if isinstance(outcome, Released) and outcome.refused is not None:
                 self._pause(attempt.definition, outcome.refused)
         parts.outages.patiently(self._stop_settling, lambda: parts.settlement.settle(ended))
+        parts.outages.back("MongoDB")  # whoever met its outage may have given up waiting
         for attempt, outcome in ended:
             parts.keeper.let_go(attempt.lease)
             checkpoint = getattr(outcome, "checkpoint", attempt.lease.checkpoint)
@@ -242,11 +243,15 @@ class Consumer:
         """Definitions and pauses, read again: at the start, after a reconnection, and when told that they changed."""
         self._stale = False
         imports = self._parts.imports
-        served = imports.served(self._wanted)
-        self._definitions = {name: self._adjust(definition) for name, definition in served.items()}
-        self._unknown = [name for name in self._wanted if name not in served and imports.find(name) is None]
-        imports.restore_pauses()
-        paused = imports.paused()
+        try:
+            imports.restore_pauses()
+            served = imports.served(self._wanted)
+            self._definitions = {name: self._adjust(definition) for name, definition in served.items()}
+            self._unknown = imports.undefined(self._wanted)
+            paused = imports.paused()
+        except Unavailable:
+            self._stale = True
+            raise
         for lease, token in self._parts.keeper.held().items():
             if lease.import_name in paused:
                 token.cancel(PAUSED)
@@ -271,7 +276,11 @@ class Consumer:
         self._housekeeping_at = now + HOUSEKEEPING_S * random.uniform(0.5, 1.0)
         house, names = self._parts.housekeeper, list(self._definitions)
         house.promote(names)
-        reclaimed = house.reclaim(self._definitions, self._slots.free, list(self._parts.keeper.held()))
+        try:
+            reclaimed = house.reclaim(self._definitions, self._slots.free, list(self._parts.keeper.held()))
+        except Unavailable:
+            self._adopt = True  # as after a claim whose reply was lost
+            raise
         for lease in reclaimed.leases:
             self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key)
         started = self._begin(reclaimed)
@@ -279,6 +288,8 @@ class Consumer:
             self._slow_housekeeping_at = now + SLOW_HOUSEKEEPING_S * random.uniform(0.5, 1.0)
             self._stale = True
             house.reap(names)
+            if not started and self._slots.running == 0:
+                started = sum(house.requeue_missing(name) for name in names)
         return started
 
     def _release(self, leases: Sequence[Lease]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..domain.definition import Definition
-from ..domain.errors import BadSetting, TooNew
+from ..domain.errors import BadSetting, TooNew, Unavailable
 from ..ports import Catalogue, EventSink, Pause
 
 
@@ -30,7 +30,22 @@ class Imports:
         return definition
 
     def names(self) -> list[str]:
-        return self._copy.names() or self._original.names()
+        """All there are: after a flush the copy may have only some of them again."""
+        try:
+            return sorted({*self._copy.names(), *self._original.names()})
+        except Unavailable:
+            return self._copy.names()
+
+    def undefined(self, wanted: Sequence[str]) -> list[str]:
+        """Those that are defined nowhere. One that is there but cannot be used is defined."""
+        missing = []
+        for name in wanted:
+            try:
+                if self.find(name) is None:
+                    missing.append(name)
+            except (TooNew, BadSetting):
+                continue
+        return missing
 
     def pause(self, name: str, pause: Pause | None) -> None:
         if not self._original.pause(name, pause):

@@ -30,18 +30,19 @@ class Outages:
     def patiently(self, cancel: Cancel, action: Callable[[], T]) -> T:
         """Does `action`, again and again while a server is away. Raises Cancelled when told to stop meanwhile."""
         wait = FIRST_WAIT_S
+        met: set[str] = set()
         while True:
             try:
                 result = action()
             except Unavailable as error:
                 self.away(error)
-                server = error.server
+                met.add(error.server)
             else:
-                if wait > FIRST_WAIT_S:
+                for server in sorted(met):
                     self.back(server)
                 return result
             if cancel.wait(wait * random.uniform(0.5, 1.0)):
-                raise Cancelled(f"stopped while waiting for {server}")
+                raise Cancelled(f"stopped while waiting for {' and '.join(sorted(met))}")
             wait = min(wait * 2, LONGEST_WAIT_S)
 
     def away(self, error: Unavailable) -> None:

@@ -54,6 +54,7 @@ class Settlement:
         put_back: list[tuple[Lease, Checkpoint, int, Failure | None]] = []
         delays: dict[Lease, float] = {}
         released: list[tuple[Lease, float]] = []
+        lost: list[Lease] = []
         for attempt, outcome in ended:
             lease, definition = attempt.lease, attempt.definition
             match outcome if held.get(lease) else Abandoned():
@@ -73,9 +74,17 @@ class Settlement:
                     released.append((lease, definition.lease_s))
                     put_back.append((lease, checkpoint, lease.attempts, refused))
                 case Abandoned():
-                    self.events("lease lost", level="warning", **_who(lease))
+                    lost.append(lease)
         self._finish(finished)
         self._put_back(put_back, delays, released)
+        for lease in lost:
+            if not self._is_settled(lease):
+                self.events("lease lost", level="warning", **_who(lease))
+
+    def _is_settled(self, lease: Lease) -> bool:
+        """Not lost but done: we settled it ourselves, and the reply that said so was lost."""
+        row = self.ledger.look(lease.import_name, [lease.shard_key]).get(lease.shard_key)
+        return row is not None and row.job == lease.job and row.status in FINAL_STATES
 
     def _finish(self, finished: list[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> None:
         if not finished:

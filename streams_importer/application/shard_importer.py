@@ -88,7 +88,6 @@ class _Attempt:
         self._definition = definition
         self._source = source
         self._cancel = cancel
-        self._scope = parse_key(lease.shard_key)
         self._requests = _Requests()
         self._base = lease.checkpoint.counts
         self._stored = Counts()
@@ -100,12 +99,13 @@ class _Attempt:
         return replace(self.checkpoint, counts=self._base + self._stored + self._requests.counts())
 
     def import_pages(self) -> Outcome:
-        self._fetch_ahead(self.checkpoint.cursor)
+        scope = parse_key(self._lease.shard_key)
+        self._fetch_ahead(scope, self.checkpoint.cursor)
         while self._next is not None:
             page, self._next = self._next.result(), None
             # After a stop, a page that is here already is still stored; no further one is asked for.
             if page.next_cursor is not None and not self._cancel.cancelled:
-                self._fetch_ahead(page.next_cursor)
+                self._fetch_ahead(scope, page.next_cursor)
             self._store(page)
             if page.next_cursor is None:
                 return Completed(self.checkpoint)
@@ -116,8 +116,8 @@ class _Attempt:
         if self._next is not None and not self._next.done():
             self._cancel.cancel("attempt over")
 
-    def _fetch_ahead(self, cursor: Cursor | None) -> None:
-        self._next = self._tools.ahead.submit(self._fetch, self._scope, cursor)
+    def _fetch_ahead(self, scope: Scope, cursor: Cursor | None) -> None:
+        self._next = self._tools.ahead.submit(self._fetch, scope, cursor)
 
     def _fetch(self, scope: Scope, cursor: Cursor | None) -> Page:
         tries = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -25,6 +27,10 @@ class Shutdown:
         self._clock = clock
         self._leave = leave
         self._first: float | None = None
+        # A handler runs between two instructions of the main thread, whatever locks that holds: it must take none. A
+        # SimpleQueue may be written to from a handler; a thread of its own then tells the token.
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._stop_when_asked, name="shutdown", daemon=True).start()
 
     def install(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -34,6 +40,10 @@ class Shutdown:
         now = self._clock()
         if self._first is None:
             self._first = now
-            self._stop.cancel("stop")
+            self._asked.put(None)
         elif now - self._first > SAME_SIGNAL_S:
             self._leave(128 + number)
+
+    def _stop_when_asked(self) -> None:
+        self._asked.get()
+        self._stop.cancel("stop")

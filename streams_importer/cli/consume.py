@@ -19,6 +19,7 @@ from ..wiring import Wiring, Worker
 from .options import Duration, Globals, ImportName, setting, with_servers
 
 MAX_CONCURRENCY = 1000
+LONGEST_SHUTDOWN_S = 86400.0
 
 
 @click.command(epilog="Example: streams-importer consume -c 8 --until-empty")
@@ -28,9 +29,7 @@ MAX_CONCURRENCY = 1000
 @click.option(
     "--until-empty", is_flag=True, help="Leave when nothing is queued, leased or delayed; 1 if a shard was dead-lettered."
 )
-@setting(
-    "--shutdown-timeout", "shutdown_timeout_s", type=Duration(), default="25s", show_default=True, help="Time for a clean stop."
-)
+@setting("--shutdown-timeout", type=Duration(), default="25s", show_default=True, help="Time for a clean stop.")
 @setting("--lease", "lease_s", type=Duration(), help="Overrides the import's lease.")
 @setting("--max-attempts", type=int, help="Overrides the import's attempts.")
 @setting("--max-crashes", type=int, help="Overrides the import's crashes.")
@@ -44,12 +43,14 @@ def consume(
     concurrency: int,
     name: str | None,
     until_empty: bool,
-    shutdown_timeout_s: float,
+    shutdown_timeout: float,
     **given: Any,
 ) -> None:
     """Work for the named imports, or for all, also those produced later. With nothing to do it waits."""
     if not 1 <= concurrency <= MAX_CONCURRENCY:
         raise BadSetting(f"--concurrency {concurrency}: must be 1 to {MAX_CONCURRENCY}")
+    if not 0 <= shutdown_timeout <= LONGEST_SHUTDOWN_S:
+        raise BadSetting(f"--shutdown-timeout {shutdown_timeout:g}s: must be 0s to 1d")
     overrides = {key: given[key] for key in ("lease_s", "max_attempts", "max_crashes", "retry_delay_s")}
     Definition("check").changed(**overrides)
     wiring = globals_.wiring(dict(os.environ), **given)
@@ -62,7 +63,7 @@ def consume(
         label=name or worker_label(),
         wanted=imports,
         concurrency=concurrency,
-        shutdown_timeout_s=shutdown_timeout_s,
+        shutdown_timeout_s=shutdown_timeout,
         adjust=lambda definition: definition.changed(**overrides),
     )
     _leave(*_work(wiring, worker, stop, until_empty))

@@ -77,7 +77,7 @@ class Demonstration:
         upstream.control.clear_log()
         before = wiring.snapshot()
         started = time.monotonic()
-        command = [sys.executable, "-m", "streams_importer"]
+        command = [sys.executable, "-m", "streams_importer", "--config", os.devnull]  # not the user's own file
         plan = ["produce", "--rate", RATE, "--shard-size", str(SHARD_SIZE), *flags]
         self._console.print(f"$ streams-importer {' '.join(plan)}", style="bold", highlight=False)
         subprocess.run([*command, *plan], env=environment, check=True)

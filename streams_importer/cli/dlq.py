@@ -19,7 +19,7 @@ from .pause import only_import
 MAX_LISTED = 10_000
 
 
-@click.group()
+@click.group(epilog="Example: streams-importer dlq list openchargemap")
 def dlq() -> None:
     """Dead letters: shards that failed for good, and garbage."""
 

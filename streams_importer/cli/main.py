@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -72,7 +73,7 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; not an error of ours
         code = 1
     except Exception as error:
-        if "-v" in sys.argv or "--verbose" in sys.argv:
+        if any(re.fullmatch(r"-v+|--verbose", argument) for argument in sys.argv[1:]):
             traceback.print_exc()
         code = _say(f"a defect in streams-importer: {type(error).__name__}: {error} (-v shows where)", 1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..application.cancellation import CancelToken
 from ..application.producer import Produced, new_run
-from ..domain.definition import MAX_PAGE_SIZE, Definition, checked
+from ..domain.definition import MAX_PAGE_SIZE, Definition
 from ..domain.errors import BadSetting
 from ..domain.planner import DEFAULT_SHARD_SIZE, count_id_ranges, plan_countries, plan_id_ranges
 from ..domain.shard_key import Scope
@@ -59,8 +59,9 @@ def produce(
     """Plan shards and queue each of them once. Without --country or --id-range: the whole source."""
     if missing and (countries or id_range or again):
         raise BadSetting("--missing goes alone: it queues what was planned before")
-    wiring = globals_.wiring(dict(os.environ), **given)
     wanted = _axes(countries, id_range, shard_size)
+    _changed(Definition("check"), given)
+    wiring = globals_.wiring(dict(os.environ), **given)
     definition = _definition(globals_, wiring, import_name, given)
     run = new_run(datetime.now(UTC))
     if missing:
@@ -106,8 +107,13 @@ def _definition(globals_: Globals, wiring: Wiring, import_name: str | None, give
     if definition is None and import_name not in (DEFAULT_IMPORT, *globals_.file.imports):
         raise BadSetting(f"import {import_name}: not defined; name it in streams-importer.toml as [imports.{import_name}]")
     definition = definition_from_file(definition or Definition(import_name), globals_.file.imports.get(import_name, {}))
+    return _changed(definition, given)
+
+
+def _changed(definition: Definition, given: dict[str, Any]) -> Definition:
+    """With what the flags and the environment say, checked."""
     names = ("page_size", "lease_s", "max_attempts", "max_crashes", "retry_delay_s")
-    return checked(definition.changed(rate=one_rate(given["rates"]), **{name: given[name] for name in names}))
+    return definition.changed(rate=one_rate(given["rates"]), **{name: given[name] for name in names})
 
 
 def _plan(

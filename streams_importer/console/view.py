@@ -17,24 +17,15 @@ from ..ports import DeadLetter
 STALE_S = 10.0
 """A worker silent for longer than this is shown as such."""
 
+_STATES = ("queued", "leased", "delayed", "done", "failed")
 _RECORDS = ("inserted", "updated", "unchanged", "stale", "rejected")
 
 
 def render(snapshot: Snapshot) -> RenderableType:
     if not snapshot.imports:
         return Text("No imports yet. Start with: streams-importer produce --country DE", style="dim")
-    parts: list[RenderableType] = [_shards(snapshot), _records(snapshot)]
-    for name, status in snapshot.imports.items():
-        if status.paused is not None:
-            pause = status.paused
-            parts.append(
-                Text(f"{name} is PAUSED since {pause.since} by {plain(pause.by)}: {plain(pause.reason)}", style="bold yellow")
-            )
-        held = snapshot.held_for_s.get(name, 0.0)
-        if held > 0:
-            parts.append(Text(f"{name}: the upstream asks to wait, {held:.0f} s left", style="bold yellow"))
-    parts.append(_workers(snapshot.workers))
-    return Group(*parts)
+    parts = [_import(name, status, snapshot.held_for_s.get(name, 0.0)) for name, status in snapshot.imports.items()]
+    return Group(*parts, _workers(snapshot.workers))
 
 
 def render_letters(letters: Sequence[DeadLetter]) -> RenderableType:
@@ -47,22 +38,37 @@ def render_letters(letters: Sequence[DeadLetter]) -> RenderableType:
     return table
 
 
-def _shards(snapshot: Snapshot) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, expand=True)
-    table.add_column("import", ratio=2, no_wrap=True)
-    table.add_column("run", ratio=3)
-    for column in ("queued", "leased", "delayed", "dead", "done", "failed"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, status in snapshot.imports.items():
-        table.add_row(
-            Text(name),
-            _bar(status),
-            *(f"{number:,}" for number in (status.queued, status.leased, status.delayed)),
-            Text(f"{status.dead:,}", style="bold red" if status.dead else ""),
-            f"{status.done:,}",
-            f"{status.failed:,}",
-        )
-    return table
+def _import(name: str, status: ImportStatus, held_for_s: float) -> RenderableType:
+    """A block of lines: it fits any width, since what does not fit wraps between two numbers."""
+    block = Table.grid(expand=True, padding=(0, 1))
+    block.add_column(no_wrap=True)
+    block.add_column(ratio=1)
+    block.add_row(Text(plain(name, 63), style="bold"), _bar(status))
+    dead = "bold red" if status.dead else ""
+    block.add_row(
+        "  shards", _numbers([*((state, getattr(status, state), "") for state in _STATES), ("dead", status.dead, dead)])
+    )
+    records = [("seen", sum(status.records.values()), ""), *((key, status.records[key], "") for key in _RECORDS)]
+    block.add_row("  records", _numbers(records))
+    requests = _numbers(
+        [("made", sum(status.requests.values()), ""), *((key, value, "") for key, value in status.requests.items())]
+    )
+    limit = Text(f"  limit {plain(status.limit, 40)}") if status.limit else Text("")
+    block.add_row("  requests", requests + limit)
+    if status.paused is not None:
+        since, by, reason = (plain(part) for part in (status.paused.since, status.paused.by, status.paused.reason))
+        block.add_row("", Text(f"{plain(name, 63)} is PAUSED since {since} by {by}: {reason}", style="bold yellow"))
+    if held_for_s > 0:
+        block.add_row("", Text(f"the upstream asks to wait, {held_for_s:.0f} s left", style="bold yellow"))
+    block.add_row("", "")
+    return block
+
+
+def _numbers(named: Sequence[tuple[str, int, str]]) -> Text:
+    text = Text()
+    for index, (name, number, style) in enumerate(named):
+        text.append("  " if index else "").append(f"{name.replace('_', ' ')} ", style="dim").append(f"{number:,}", style=style)
+    return text
 
 
 def _bar(status: ImportStatus) -> RenderableType:
@@ -72,19 +78,9 @@ def _bar(status: ImportStatus) -> RenderableType:
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
-    line.add_row(ProgressBar(total=max(run.total, 1), completed=run.done + run.failed), f"{run.done + run.failed}/{run.total}")
+    settled = run.done + run.failed
+    line.add_row(ProgressBar(total=max(run.total, 1), completed=settled), f"{settled}/{run.total}")
     return line
-
-
-def _records(snapshot: Snapshot) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, expand=True)
-    table.add_column("import", ratio=2, no_wrap=True)
-    for column in ("seen", *_RECORDS, "requests", "limit"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, status in snapshot.imports.items():
-        numbers = (sum(status.records.values()), *(status.records[key] for key in _RECORDS), sum(status.requests.values()))
-        table.add_row(Text(name), *(f"{number:,}" for number in numbers), status.limit or "")
-    return table
 
 
 def _workers(workers: Sequence[WorkerStatus]) -> RenderableType:

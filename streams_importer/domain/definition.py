@@ -79,6 +79,8 @@ def read_definition(name: str, stored: dict[str, Any]) -> Definition:
 def is_collection_name(name: str) -> bool:
     """Stricter than MongoDB: letters, digits, `_`, `-`, `.`; nothing of `system.`."""
     plain = name.replace("_", "").replace("-", "").replace(".", "")
+    if not all(name.split(".")):
+        return False
     return plain.isascii() and plain.isalnum() and len(name) <= 100 and name[0].isalpha() and not name.startswith("system.")
 
 

@@ -614,10 +614,12 @@ def test_only_as_many_are_promoted_as_asked_for_and_the_longest_due_first(bench:
 
 
 def test_a_delayed_shard_whose_place_is_elsewhere_is_not_promoted(bench: Bench) -> None:
-    bench.put(FIRST)
+    lease = bench.claimed()
+    bench.worker().checkpoint(lease, PAGE_1)
     bench.client.zadd(bench.a.delayed, {FIRST: 1})
     assert bench.worker().promote("a", 10) == 0
-    assert bench.states() == (1, 0, 0, 0)
+    assert bench.states() == (0, 1, 0, 0)
+    assert bench.places() == {FIRST: f"s{lease.entry}"}
 
 
 def test_a_delayed_shard_whose_progress_is_gone_can_be_queued_again(bench: Bench) -> None:
@@ -761,6 +763,7 @@ def test_a_shard_handed_over_to_a_newer_version_is_taken_by_such_a_version_only(
     bench.worker().checkpoint(lease, PAGE_1)
     assert bench.worker().hand_over(lease, STORED_VERSION + 1) is True
     assert bench.states() == (1, 0, 0, 0)
+    assert bench.worker().enqueue("a", [QueuedShard(FIRST, "job2")], "run1") == [False], "it has its place"
     claimed = bench.worker("w:2").claim(["a"], 5)
     assert (claimed.leases, claimed.garbage, claimed.too_new) == ([], [], 1)
     assert bench.worker("w:2").claim(["a"], 5).too_new == 0, "it would go round for ever"
@@ -832,6 +835,14 @@ def test_garbage_that_names_a_good_shard_does_not_take_its_place_away(bench: Ben
     assert bench.worker().dead_letter(garbage, Checkpoint(), WHY, 0)
     assert bench.places() == {FIRST: f"s{lease.entry}"}
     assert bench.worker().renew([lease]) == [True]
+
+
+def test_a_lease_that_is_buried_as_garbage_leaves_neither_place_nor_progress(bench: Bench) -> None:
+    lease = bench.claimed()
+    bench.worker().checkpoint(lease, PAGE_1)
+    garbage = Garbage("a", lease.entry, lease.consumer, lease.count, "the ledger has no such shard", FIRST, FIRST)
+    assert bench.worker().dead_letter(garbage, Checkpoint(), WHY, 0)
+    assert not bench.client.exists(bench.a.places, bench.a.progress)
 
 
 def test_an_entry_of_ours_without_a_place_gets_one(bench: Bench) -> None:
@@ -907,6 +918,7 @@ def test_adopting_without_a_group_finds_nothing(bench: Bench) -> None:
 
 def test_a_dead_letter_says_what_a_person_needs_to_know(bench: Bench) -> None:
     lease = bench.claimed()
+    bench.worker().checkpoint(lease, PAGE_1)
     assert bench.worker().dead_letter(lease, PAGE_2, Failure("bad_answer", "line\none\x1b[31m", 502), 5)
     (letter,) = bench.worker().dead_letters("a", 10)
     assert (letter.shard_key, letter.error, letter.message) == (FIRST, "bad_answer", "line one [31m")

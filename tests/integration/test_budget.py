@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -25,23 +25,6 @@ KEYS = Keys("si")
 PATIENCE_S = 30
 
 
-class Watched(CancelToken):
-    """Says how often somebody went to sleep under it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sleeps = threading.Semaphore(0)
-
-    def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
-        forget = super().on_cancel(action)
-        self._sleeps.release()
-        return forget
-
-    def wait_until_asleep(self, sleepers: int = 1) -> None:
-        for _ in range(sleepers):
-            assert self._sleeps.acquire(timeout=PATIENCE_S)
-
-
 class Server:
     """The server's clock and what it keeps about a budget."""
 
@@ -54,6 +37,11 @@ class Server:
 
     def stored(self, what: str, name: str = "ocm") -> int:
         return int(self.client.hget(KEYS.budget(name), what) or 0)
+
+    def wait_until_reserved(self, slot: int) -> None:
+        """Until somebody has been given a slot at that time or later, and so sleeps towards it."""
+        tick, tries = threading.Event(), int(PATIENCE_S / 0.002)
+        assert any(self.stored("last") >= slot or tick.wait(0.002) for _ in range(tries))
 
     def budget(self, limit: Limit, name: str = "ocm", **options: Any) -> RedisBudget:
         return RedisBudget(self.client, KEYS, name, limit, **options)
@@ -107,7 +95,7 @@ def test_threads_at_the_limit_never_exceed_it_and_use_nearly_all_of_it(server: S
         slots = list(threads.map(lambda _: budget.take(CancelToken()), range(36)))
     assert len(set(slots)) == 36
     assert_within(limit, slots)
-    reserved = (server.stored("next") - min(slots)) / limit.spacing_us
+    reserved = (server.stored("last") - min(slots)) / limit.spacing_us + 1
     assert len(slots) / reserved >= 0.75
 
 
@@ -131,7 +119,7 @@ def test_demand_after_a_rest_is_not_served_from_the_past(server: Server) -> None
     limit = Limit(10, 1)
     budget = server.budget(limit)
     budget.take(CancelToken())
-    server.client.hset(KEYS.budget("ocm"), "next", server.now_us() - 60_000_000)  # nobody asked for a minute
+    server.client.hset(KEYS.budget("ocm"), "last", server.now_us() - 60_000_000)  # nobody asked for a minute
     begun = server.now_us()
     slots = [budget.take(CancelToken()) for _ in range(3)]
     assert slots[0] >= begun
@@ -152,14 +140,14 @@ def test_two_budgets_share_nothing(server: Server) -> None:
 
 def test_a_hold_wakes_sleepers_at_once_and_they_get_slots_after_it(server: Server) -> None:
     limit = Limit(10, 1)
-    budget, cancel = server.budget(limit), Watched()
+    budget, cancel = server.budget(limit), CancelToken()
     first = budget.take(cancel)
     with ThreadPoolExecutor(3) as threads:
         waiting = [threads.submit(budget.take, cancel) for _ in range(3)]
-        cancel.wait_until_asleep(3)
+        server.wait_until_reserved(first + 3 * limit.spacing_us)
         budget.hold(1.0)
         end_of_hold = server.stored("hold")
-        cancel.wait_until_asleep(3)  # towards their new slots
+        server.wait_until_reserved(end_of_hold + 2 * limit.spacing_us)  # all have new slots
         assert server.now_us() < end_of_hold
         slots = [future.result(timeout=PATIENCE_S) for future in waiting]
     assert min(slots) >= end_of_hold
@@ -167,13 +155,13 @@ def test_a_hold_wakes_sleepers_at_once_and_they_get_slots_after_it(server: Serve
 
 
 def test_a_hold_by_another_process_wakes_those_who_hear_of_it(server: Server) -> None:
-    budget, cancel = server.budget(Limit(10, 1)), Watched()
-    budget.take(cancel)
+    budget, cancel = server.budget(Limit(10, 1)), CancelToken()
+    first = budget.take(cancel)
     with server.client.pubsub(ignore_subscribe_messages=True) as channel, ThreadPoolExecutor(1) as threads:
         channel.subscribe(KEYS.control)
         assert channel.get_message(timeout=PATIENCE_S) is None  # the subscription itself
         waiting = threads.submit(budget.take, cancel)
-        cancel.wait_until_asleep()
+        server.wait_until_reserved(first + 1)
         server.budget(Limit(10, 1)).hold(0.5)
         message = channel.get_message(timeout=PATIENCE_S)
         budget.heard(message["data"].decode())
@@ -181,11 +169,11 @@ def test_a_hold_by_another_process_wakes_those_who_hear_of_it(server: Server) ->
 
 
 def test_a_hold_of_another_budget_wakes_nobody(server: Server) -> None:
-    budget, cancel = server.budget(Limit(4, 1)), Watched()
+    budget, cancel = server.budget(Limit(4, 1)), CancelToken()
     first = budget.take(cancel)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(budget.take, cancel)
-        cancel.wait_until_asleep()
+        server.wait_until_reserved(first + 1)
         budget.heard("hold:other")
         budget.heard("work")
         assert waiting.result(timeout=PATIENCE_S) == first + budget_spacing(4)
@@ -234,26 +222,26 @@ def test_a_longer_hold_stays(server: Server) -> None:
 
 
 def test_a_changed_limit_reaches_sleepers_at_once(server: Server) -> None:
-    budget, cancel = server.budget(Limit(1, 3600)), Watched()
+    budget, cancel = server.budget(Limit(1, 3600)), CancelToken()
     budget.hold(0.2)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(budget.take, cancel)
-        cancel.wait_until_asleep()
-        server.client.hdel(KEYS.budget("ocm"), "next")
+        server.wait_until_reserved(server.stored("hold"))
+        first = server.stored("last")
         budget.change_limit(Limit(50, 1))
         slot = waiting.result(timeout=PATIENCE_S)
-    assert server.stored("next") - slot == budget_spacing(50)
+    assert slot - first == budget_spacing(50)
 
 
 # Waiting.
 
 
 def test_a_cancelled_sleeper_is_told_at_once(server: Server) -> None:
-    budget, cancel = server.budget(Limit(1, 3600)), Watched()
-    budget.take(cancel)
+    budget, cancel = server.budget(Limit(1, 3600)), CancelToken()
+    first = budget.take(cancel)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(budget.take, cancel)
-        cancel.wait_until_asleep()
+        server.wait_until_reserved(first + 1)
         cancel.cancel("stop")
         with pytest.raises(Cancelled):
             waiting.result(timeout=PATIENCE_S)
@@ -284,7 +272,7 @@ def test_a_slot_that_is_too_old_is_thrown_away(server: Server, amount: int, read
     budget = server.budget(limit, clock=lambda: next(pending, 1000.0))
     begun = server.now_us()
     slot = budget.take(CancelToken())
-    assert server.stored("next") == slot + limit.spacing_us
+    assert server.stored("last") == slot
     assert slot - begun >= thrown_away * limit.spacing_us
     if not thrown_away:
         assert slot - begun < 1_000_000  # the first one, which was free

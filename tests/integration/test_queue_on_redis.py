@@ -133,7 +133,10 @@ def test_a_shard_whose_entry_was_deleted_can_be_queued_again(bench: Bench, stage
     bench.client.xdel(bench.a.shards, entry)
     bench.worker("w:2").reclaim("a", 5, LEASE_S, [])
     assert bench.worker().enqueue("a", [QueuedShard(FIRST, "job2")], "run1") == [True], "the ledger has it, Redis does not"
-    assert bench.claim("w:2").job == "job2"
+    again = bench.claim("w:2")
+    assert again.job == "job2"
+    bench.worker("w:2").complete([(again, PAGE_1)])
+    assert bench.run() == ("run1", 1, 0, 1, 0, True), "it is still one shard of its run"
 
 
 # Many at a time, and servers in trouble.

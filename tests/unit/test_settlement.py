@@ -66,7 +66,7 @@ class Scene:
 
     @property
     def writes(self) -> list[str]:
-        return [call for call in self.calls if call != "queue.renew"]
+        return [call for call in self.calls if call not in ("queue.renew", "ledger.look")]
 
     def row(self, number: int = 0) -> LedgerRow:
         return self.ledger.rows["ocm", KEYS[number]]

@@ -104,6 +104,6 @@ def test_a_signal_in_the_middle_of_a_change_to_the_stop_token_still_stops(scene:
     scene.stop._actions = _SignalWhileWriting(scene)
     main = threading.Thread(target=lambda: CancelToken(scene.stop), daemon=True)
     main.start()
-    main.join(2.0)
+    main.join(1.0)
     assert not main.is_alive(), "the signal handler waits for a lock that its own thread holds"
     assert scene.stop.wait(PATIENCE_S)
