@@ -25,6 +25,12 @@ local function claimed_row(number, stream, places, progress, group, version, ent
   end
   local shard = message['shard']
   if not shard or not message['job'] or #shard > MAX_SHARD_KEY or string.find(shard, '[^ -~]') then return {number, entry, count, fields, ''} end
+  local stored = redis.call('HGET', progress, shard) or ''
+  local stored_version = string.match(stored, '"v":(%d+)')
+  if stored_version and tonumber(stored_version) > tonumber(version) then
+    redis.call('XCLAIM', stream, group, NEWER, 0, entry, 'JUSTID')
+    return nil, 'newer'
+  end
   local place = redis.call('HGET', places, shard)
   if not place then
     redis.call('HSET', places, shard, on_stream(entry))
@@ -33,5 +39,5 @@ local function claimed_row(number, stream, places, progress, group, version, ent
     redis.call('XDEL', stream, entry)
     return nil, 'elsewhere'
   end
-  return {number, entry, count, fields, redis.call('HGET', progress, shard) or ''}
+  return {number, entry, count, fields, stored}
 end

@@ -1,12 +1,13 @@
--- What a shard has behind it: {v, job, run, attempts, held, page, cursor, counts}. Only shards that have something behind
+-- What a shard has behind it: {v, job, run, attempts, page, cursor, counts}. Only shards that have something behind
 -- them have an entry. The cursor is opaque text and the counts are small integers, so JSON numbers lose nothing.
+--@include _count
 
 -- In the order of domain.model.Counts; a test compares the two.
 local COUNT_NAMES = {'inserted', 'updated', 'unchanged', 'stale', 'rejected',
   'requests_ok', 'requests_rate_limited', 'requests_failed'}
 
 local function fresh_progress(version, job, run)
-  return {v = tonumber(version), job = job, run = run, attempts = 0, held = 0, page = 0, cursor = '',
+  return {v = tonumber(version), job = job, run = run, attempts = 0, page = 0, cursor = '',
     counts = {0, 0, 0, 0, 0, 0, 0, 0}}
 end
 
@@ -33,7 +34,7 @@ local function set_totals(counters, progress, page, cursor, totals)
   if page < progress.page then return end
   for i, name in ipairs(COUNT_NAMES) do
     local change = totals[i] - progress.counts[i]
-    if change ~= 0 then redis.call('HINCRBY', counters, name, change) end
+    if change ~= 0 then add(counters, name, change) end
   end
   progress.page, progress.cursor, progress.counts = page, cursor, totals
 end

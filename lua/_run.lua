@@ -1,5 +1,6 @@
 -- Counters of shards, and of the newest run. A run is finished while nothing of it is left.
 --@include _now
+--@include _count
 
 local function begin_run(counters, run, now)
   if redis.call('HGET', counters, 'run') == run then return end
@@ -13,8 +14,8 @@ end
 
 local function count_into_run(counters, run, change)
   if not is_newest_run(counters, run) then return end
-  redis.call('HINCRBY', counters, 'run_total', change)
-  if redis.call('HINCRBY', counters, 'run_left', change) > 0 then
+  add(counters, 'run_total', change)
+  if add(counters, 'run_left', change) > 0 then
     redis.call('HDEL', counters, 'run_finished')
   else
     redis.call('HSET', counters, 'run_finished', iso(now_us()))
@@ -23,10 +24,10 @@ end
 
 -- change is 1 when a shard reaches the final state, -1 when it leaves it again (replay).
 local function count_settled(counters, state, run, change)
-  redis.call('HINCRBY', counters, state, change)
+  add(counters, state, change)
   if not is_newest_run(counters, run) then return end
-  redis.call('HINCRBY', counters, 'run_' .. state, change)
-  if redis.call('HINCRBY', counters, 'run_left', -change) > 0 then
+  add(counters, 'run_' .. state, change)
+  if add(counters, 'run_left', -change) > 0 then
     redis.call('HDEL', counters, 'run_finished')
   else
     redis.call('HSET', counters, 'run_finished', iso(now_us()))

@@ -32,7 +32,7 @@ local group, consumer, entry, count, shard, run, version, page, cursor, counts, 
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
 local letter = redis.call('XADD', dead, '*', 'shard', shard, 'first_seen', iso(tonumber(first_seen)),
   'died_at', iso(now_us()), unpack(ARGV, 13))
-redis.call('HINCRBY', counters, 'dead_lettered', 1)
+add(counters, 'dead_lettered', 1)
 if shard ~= '' then
   local progress = load_progress(progress_key, shard) or fresh_progress(version, '', run)
   set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))

@@ -35,11 +35,13 @@ for i = 5, #ARGV, 6 do
       progress.page, progress.cursor, progress.counts = tonumber(page), cursor, cjson.decode(counts)
       save_progress(progress_key, shard, progress)
     end
-    local entry = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run)
+    -- A message says what its shard was counted as before, so that this can be given back if it turns out to be a mistake.
+    local was = not place and counted_as ~= '' and {'was', counted_as} or {}
+    local entry = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run, unpack(was))
     redis.call('HSET', places, shard, on_stream(entry))
     if begins and added == 0 then begin_run(counters, run, now) end
     if not place then
-      if counted_as ~= '' then redis.call('HINCRBY', counters, counted_as, -1) end
+      if counted_as ~= '' then add(counters, counted_as, -1) end
       count_into_run(counters, run, 1)
     elseif was_dead(place) then
       count_settled(counters, 'failed', run, -1)

@@ -4,7 +4,6 @@
 
   KEYS[1]  shards stream
   KEYS[2]  places hash
-  KEYS[3]  progress hash
   ARGV[1]  group
   ARGV[2]  consumer
   ARGV[3]  entry
@@ -13,21 +12,14 @@
   ARGV[6]  job
   ARGV[7]  run
   ARGV[8]  version of the ledger row
-  ARGV[9]  1 when somebody has held the shard in this round before, so that this is not forgotten with the entry
   Returns  1 handed over, 0 lease lost (nothing written)
 ]]
 --@include _lease
 --@include _place
---@include _progress
 
-local stream, places, progress_key = KEYS[1], KEYS[2], KEYS[3]
-local group, consumer, entry, count, shard, job, run, version, held_before = unpack(ARGV, 1, 9)
+local stream, places = KEYS[1], KEYS[2]
+local group, consumer, entry, count, shard, job, run, version = unpack(ARGV, 1, 8)
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
-if held_before == '1' then
-  local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
-  progress.held = 1
-  save_progress(progress_key, shard, progress)
-end
 local renewed = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run)
 redis.call('HSET', places, shard, on_stream(renewed))
 leave_stream(stream, group, places, shard, entry)

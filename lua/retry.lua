@@ -31,7 +31,7 @@ local group, consumer, entry, count, shard, job, run, version, page, cursor, cou
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
 local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
 set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
-progress.job, progress.run, progress.attempts, progress.held = job, run, tonumber(attempts), 1
+progress.job, progress.run, progress.attempts = job, run, tonumber(attempts)
 save_progress(progress_key, shard, progress)
 redis.call('ZADD', delayed, as_text(now_us() / 1000 + tonumber(wait)), shard)
 redis.call('HSET', places, shard, DELAYED)

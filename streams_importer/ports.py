@@ -109,8 +109,11 @@ class LedgerRow:
     attempts: int
     checkpoint: Checkpoint
     counted_as: str | None
+    """The state under which Redis' counters know the shard: a final row without it was settled here but not there."""
     failure: Failure | None
     v: int
+    is_count_sure: bool = True
+    """False when the round before was settled in the ledger and nobody noted whether Redis was told."""
 
 
 class Ledger(Protocol):
@@ -138,6 +141,9 @@ class Ledger(Protocol):
     def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
         """Conditional updates to a final state in one bulk: (lease, checkpoint, state, attempts, why). Returns by import and key
         the rows that were NOT changed, final or another round's already: the caller follows what they say."""
+
+    def counted(self, settled: Sequence[tuple[Lease, str]]) -> None:
+        """Notes that Redis' counters know these rows under their final state: (lease, state)."""
 
 
 @dataclass(frozen=True, slots=True)

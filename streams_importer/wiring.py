@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,30 +16,22 @@ from .adapters.http import HttpClient
 from .adapters.mongo_catalogue import MongoCatalogue
 from .adapters.mongo_ledger import MongoLedger
 from .adapters.mongo_setup import set_up
-from .adapters.mongo_sink import MongoSink
 from .adapters.redis_board import RedisBoard
 from .adapters.redis_budget import RedisBudget, fingerprint
 from .adapters.redis_cache import RedisCache
 from .adapters.redis_catalogue import RedisCatalogue
-from .adapters.redis_control import ControlListener
 from .adapters.redis_keys import Keys
 from .adapters.redis_queue import RedisQueue, consumer_name
 from .adapters.redis_workers import RedisWorkers
 from .adapters.upstream import HttpUpstream
-from .application.cancellation import CancelToken
-from .application.consumer import Consumer, WorkerParts, lease_until
-from .application.housekeeper import Housekeeper
 from .application.imports import Imports
-from .application.lease_keeper import LeaseKeeper
 from .application.outages import Outages
 from .application.producer import Producer
-from .application.settlement import Settlement
-from .application.shard_importer import ShardImporter
 from .application.snapshot import Snapshot, WorkerStatus
 from .domain.definition import Definition
 from .domain.errors import BadSetting
-from .domain.model import Counts, Page
-from .ports import EventSink, Sink, Source
+from .domain.rates import Limit
+from .ports import EventSink, Source
 from .settings import Servers, Upstreams
 from .sources.openchargemap import OpenChargeMap
 
@@ -60,6 +50,8 @@ class Wiring:
         self.events = events
         self.outages = Outages(events)
         self._budgets: dict[str, RedisBudget] = {}
+        self._limits: dict[str, dict[str, Limit]] = {}
+        """Imports with the same upstream and key share a budget; the strictest of their limits holds."""
         self._sources: dict[tuple[str, int], Source] = {}
         self._lock = threading.Lock()
         self.http_connections = 4
@@ -125,7 +117,11 @@ class Wiring:
     def source_of(self, definition: Definition) -> Source:
         """Sources share the budget of their upstream and key; a changed limit reaches it here."""
         budget = self._budget_of(definition)
-        budget.change_limit(definition.limit)
+        with self._lock:
+            limits = self._limits.setdefault(budget.name, {})
+            limits[definition.name] = definition.limit
+            strictest = max(limits.values(), key=lambda limit: limit.spacing_us)
+        budget.change_limit(strictest)
         with self._lock:
             source = self._sources.get((budget.name, definition.page_size))
             if source is None:
@@ -176,106 +172,4 @@ class Wiring:
     def forget_dead_workers(self) -> None:
         alive = self.live_leases()
         self.workers.forget([name for name in self.workers.all() if name not in alive])
-
-
-class Worker:
-    """A worker process: consumer, keeper, control listener, and their connections."""
-
-    def __init__(
-        self,
-        wiring: Wiring,
-        stop: CancelToken,
-        *,
-        label: str,
-        wanted: Sequence[str],
-        concurrency: int,
-        shutdown_timeout_s: float,
-        adjust: Callable[[Definition], Definition],
-    ) -> None:
-        self._wiring = wiring
-        self._meter = RecordMeter()
-        wiring.http_connections = concurrency
-        queue = wiring.queue(label)
-        keeper_client = wiring.connect_redis(1)
-        keeper_queue = RedisQueue(keeper_client, wiring.keys, queue.consumer)
-        self._beats = RedisWorkers(keeper_client, wiring.keys)
-        self._queue = queue
-        self._keeper = LeaseKeeper(keeper_queue, wiring.outages, self._beat, self._longest_lease)
-        sink: Sink = _MeteredSink(MongoSink(wiring.database), self._meter)
-        ahead = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
-        parts = WorkerParts(
-            queue=queue,
-            ledger=wiring.ledger,
-            imports=wiring.imports,
-            settlement=Settlement(queue, wiring.ledger, wiring.events),
-            importer=ShardImporter(queue, wiring.ledger, sink, wiring.outages, ahead, lease_until),
-            keeper=self._keeper,
-            housekeeper=Housekeeper(queue, wiring.ledger, wiring.outages, wiring.live_leases, wiring.forget_dead_workers),
-            outages=wiring.outages,
-            events=wiring.events,
-            source_of=wiring.source_of,
-        )
-        self.consumer = Consumer(
-            parts, stop, wanted=wanted, concurrency=concurrency, shutdown_timeout_s=shutdown_timeout_s, adjust=adjust
-        )
-        self.housekeeper = parts.housekeeper
-        self._listener = ControlListener(wiring.connect_redis(1), wiring.keys, self._heard)
-
-    @property
-    def name(self) -> str:
-        return self._queue.consumer
-
-    def start(self) -> None:
-        self._keeper.start()
-        self._listener.start()
-
-    def close(self) -> bool:
-        """Gives everything back and signs off. Returns whether all slots ended."""
-        ended = self.consumer.drain()
-        self._keeper.stop()
-        self._listener.stop()
-        for name in self.consumer.definitions:
-            self._queue.reap(name, [self._queue.consumer])
-        self._beats.forget([self._queue.consumer])
-        return ended
-
-    def _heard(self, message: str) -> None:
-        self._wiring.heard(message)
-        self.consumer.heard(message)
-
-    def _longest_lease(self) -> float:
-        leases = [definition.lease_s for definition in self.consumer.definitions.values()]
-        return max(leases, default=15.0)
-
-    def _beat(self, leases: int) -> None:
-        names = sorted(self.consumer.definitions)
-        self._beats.beat(self._queue.consumer, names, leases, self._longest_lease(), self._meter.per_second())
-
-
-class RecordMeter:
-    """Records a second since it was last asked."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._count = 0
-        self._asked = clock()
-
-    def add(self, number: int) -> None:
-        self._count += number
-
-    def per_second(self) -> float:
-        now = self._clock()
-        count, self._count = self._count, 0
-        elapsed, self._asked = now - self._asked, now
-        return count / elapsed if elapsed > 0 else 0.0
-
-
-class _MeteredSink:
-    def __init__(self, sink: Sink, meter: RecordMeter) -> None:
-        self._sink = sink
-        self._meter = meter
-
-    def store(self, definition: Definition, shard_key: str, page: Page) -> Counts:
-        counts = self._sink.store(definition, shard_key, page)
-        self._meter.add(counts.seen)
-        return counts
+        self.workers.forget_unbelievable()

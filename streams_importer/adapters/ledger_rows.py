@@ -20,7 +20,9 @@ MAX_COUNT = 2**53
 """No counter of ours gets there; beyond it other readers of the ledger lose digits."""
 FIELDS = {
     "_id": 0,
-    **dict.fromkeys(("shardKey", "jobId", "run", "status", "attempts", "page", "cursor", "counts", "countedAs", "v"), 1),
+    **dict.fromkeys(
+        ("shardKey", "jobId", "run", "status", "attempts", "page", "cursor", "counts", "countedAs", "isCountSure", "v"), 1
+    ),
     **dict.fromkeys(("lastErrorCode", "lastError", "lastErrorStatus"), 1),
 }
 
@@ -88,6 +90,7 @@ def read_row(document: Mapping[str, Any]) -> LedgerRow | None:
         counted_as=counted_as if counted_as in FINAL_STATES else None,
         failure=_failure(document),
         v=_version(document.get("v")),
+        is_count_sure=document.get("isCountSure") is not False,
     )
 
 

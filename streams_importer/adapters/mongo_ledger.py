@@ -18,7 +18,7 @@ from pymongo.errors import BulkWriteError
 
 from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Failure, Lease
 from ..ports import LedgerRow
-from .ledger_rows import FIELDS, checkpoint_fields, failure_fields, new_row, read_row, read_rows
+from .ledger_rows import FIELDS, MAX_COUNT, checkpoint_fields, failure_fields, new_row, read_row, read_rows
 from .mongo_client import Document, mongo_errors, primary, translated
 
 COLLECTION = "import_windows"
@@ -49,7 +49,7 @@ class MongoLedger:
     def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
         if state not in FINAL_STATES:
             raise ValueError(f"{state} is not a final state")
-        change = {"status": "pending", "run": run, "attempts": 0, "countedAs": state, "finishedAt": None, **_NOT_LEASED}
+        change = {"status": "pending", "run": run, "attempts": 0, "finishedAt": None, **_NOT_LEASED}
         change |= failure_fields(None)
         if state != "failed":
             change |= {"page": 0, "cursor": None}  # the counts stay: they are totals over all rounds
@@ -58,7 +58,7 @@ class MongoLedger:
             updates = [
                 UpdateOne(
                     {**self._shard(import_name, key), "status": state, "jobId": row.job, "v": _OPEN["v"]},
-                    {"$set": {**change, "jobId": str(uuid4())}},
+                    {"$set": {**change, "jobId": str(uuid4()), "countedAs": state, "isCountSure": row.counted_as == state}},
                 )
                 for key, row in rows.items()
                 if row.status == state and row.v <= STORED_VERSION
@@ -84,14 +84,13 @@ class MongoLedger:
             return self._collection.find_one(self._unfinished(import_name), {"_id": 1}) is not None
 
     def start(self, leases: Sequence[Lease], until: datetime) -> None:
-        self._change([(lease, {"status": "leased", "leaseOwner": lease.consumer, "leaseUntil": until}) for lease in leases])
+        leased = {"status": "leased", "leaseUntil": until}
+        self._change([(lease, {**leased, "leaseOwner": lease.consumer, "run": lease.run}, None) for lease in leases])
 
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
         change = {"status": "leased", "leaseOwner": lease.consumer, "leaseUntil": until, **checkpoint_fields(checkpoint)}
-        # Never backwards: a former holder that wakes up late must not undo the pages of its successor.
-        reached = {"page": {"$not": {"$gt": checkpoint.page}}}
         with mongo_errors():
-            if self._collection.update_one({**self._held(lease), **reached}, {"$set": change}).matched_count == 1:
+            if self._collection.update_one({**self._held(lease), **_not_beyond(checkpoint)}, {"$set": change}).matched_count == 1:
                 return True
             return self._collection.find_one(self._held(lease), {"_id": 1}) is not None
 
@@ -99,15 +98,23 @@ class MongoLedger:
         changes = []
         for lease, checkpoint, attempts, why in settled:
             change = {"status": "pending", "attempts": attempts, **_NOT_LEASED, **checkpoint_fields(checkpoint)}
-            changes.append((lease, change | (failure_fields(why) if why else {})))
+            changes.append((lease, change | (failure_fields(why) if why else {}), checkpoint))
         self._change(changes)
 
     def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
         changes = []
         now = datetime.now(UTC)
         for lease, checkpoint, state, attempts, why in settled:
-            change = {"status": state, "attempts": attempts, "finishedAt": now, **_NOT_LEASED, **checkpoint_fields(checkpoint)}
-            changes.append((lease, change | (failure_fields(why) if why else {})))
+            change = {
+                "status": state,
+                "attempts": attempts,
+                "finishedAt": now,
+                "countedAs": None,
+                "isCountSure": True,
+                "run": lease.run,
+            }
+            change |= {**_NOT_LEASED, **checkpoint_fields(checkpoint)}
+            changes.append((lease, change | (failure_fields(why) if why else {}), checkpoint))
         if self._change(changes) == len(changes):
             return {}
         # The bulk only says how many. A row that reads exactly as we wanted it is ours, or no different from ours.
@@ -130,10 +137,25 @@ class MongoLedger:
             keys.setdefault(lease.import_name, []).append(lease.shard_key)
         return {(name, key): row for name, some in keys.items() for key, row in self.look(name, some).items()}
 
-    def _change(self, changes: Sequence[tuple[Lease, dict[str, Any]]]) -> int:
+    def counted(self, settled: Sequence[tuple[Lease, str]]) -> None:
+        if settled:
+            updates = [
+                UpdateOne(
+                    {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, "status": state, "v": _OPEN["v"]},
+                    {"$set": {"countedAs": state}},
+                )
+                for lease, state in settled
+            ]
+            with mongo_errors():
+                self._collection.bulk_write(updates, ordered=False)
+
+    def _change(self, changes: Sequence[tuple[Lease, dict[str, Any], Checkpoint | None]]) -> int:
+        """A change that carries a checkpoint never takes the row back to an earlier page."""
         if not changes:
             return 0
-        updates = [UpdateOne(self._held(lease), {"$set": change}) for lease, change in changes]
+        updates = [
+            UpdateOne({**self._held(lease), **_not_beyond(checkpoint)}, {"$set": change}) for lease, change, checkpoint in changes
+        ]
         with mongo_errors():
             return self._collection.bulk_write(updates, ordered=False).matched_count
 
@@ -164,3 +186,9 @@ class MongoLedger:
 
     def _unfinished(self, import_name: str) -> dict[str, Any]:
         return {"namespace": self._namespace, "import": import_name, "status": _OPEN["status"]}
+
+
+def _not_beyond(checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """A former holder that wakes up late must not undo the pages of its successor."""
+    # A page that nobody can have reached is broken, and is put right.
+    return {} if checkpoint is None else {"page": {"$not": {"$gt": checkpoint.page, "$lt": MAX_COUNT}}}

@@ -30,7 +30,7 @@ class RedisBoard:
                 pipe.xlen(keys.dead)
                 pipe.hgetall(keys.counters)
             replies = pipe.execute(raise_on_error=False)
-        return {name: _status(*replies[i * 5 : i * 5 + 5]) for i, name in enumerate(imports)}
+            return {name: _status(*replies[i * 5 : i * 5 + 5]) for i, name in enumerate(imports)}
 
     def in_flight(self, imports: Sequence[str]) -> int:
         """Shards that are queued, leased or delayed."""

@@ -77,4 +77,6 @@ def redis_errors() -> Iterator[None]:
         text = str(error)
         if text.split(" ", 1)[0] in _PASSING or any(f"{word} " in text for word in _PASSING):
             raise Unavailable("Redis", plain(text, 160)) from None
-        raise
+        raise BadSetting(
+            f"Redis refuses a command ({plain(text, 160)}): does something else use this namespace or this user?"
+        ) from None

@@ -22,10 +22,13 @@ RECONNECTED = "reconnected"
 class ControlListener:
     """A thread with its own connection that passes every message to one callable."""
 
-    def __init__(self, client: redis.Redis, keys: Keys, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: redis.Redis, keys: Keys, heard: Callable[[str], None], failed: Callable[[Exception], None]
+    ) -> None:
         self._client = client
         self._channel = keys.control
         self._heard = heard
+        self._failed = failed
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
@@ -43,6 +46,9 @@ class ControlListener:
                     self._listen()
             except Unavailable:
                 self._stop.wait(RECONNECT_S)
+            except Exception as error:  # a worker that hears nothing must not go on
+                self._failed(error)
+                return
 
     def _listen(self) -> None:
         subscribe: Any = self._client.pubsub  # not typed in redis-py

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..domain.model import STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Garbage, Lease
+from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Garbage, Lease
 from ..domain.shard_key import parse_key
 from ..domain.text import plain
 from ..ports import DeadLetter
@@ -48,10 +48,9 @@ class _Progress(msgspec.Struct):
     cursor: str
     counts: list[int]
     attempts: int
-    held: int
 
 
-def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int, bool] | None:
+def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int] | None:
     try:
         progress = msgspec.json.decode(stored, type=_Progress)
     except (msgspec.MsgspecError, ValueError):
@@ -59,7 +58,7 @@ def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int, bool] | None:
     if len(progress.counts) != _COUNT_FIELDS:
         return None
     checkpoint = Checkpoint(progress.page, load_cursor(progress.cursor), Counts(*progress.counts))
-    return checkpoint, progress.attempts, bool(progress.held)
+    return checkpoint, progress.attempts
 
 
 def read_entry(
@@ -74,7 +73,7 @@ def read_entry(
             import_name, entry, consumer, count, problem, dump_payload(message), shard if len(shard) <= MAX_FIELD else ""
         )
     known = _read_progress(progress) if progress else None
-    checkpoint, attempts, held = known or (Checkpoint(), 0, False)
+    checkpoint, attempts = known or (Checkpoint(), 0)
     return Lease(
         import_name=import_name,
         entry=entry,
@@ -85,7 +84,7 @@ def read_entry(
         run=message.get("run", "")[:MAX_FIELD],
         attempts=attempts,
         checkpoint=checkpoint,
-        held_before=held or count > 1,
+        was=message["was"] if message.get("was") in FINAL_STATES else "",
     )
 
 

@@ -124,7 +124,7 @@ class RedisQueue:
             leases,
             lambda keys: [keys.shards, keys.places, keys.progress, keys.counters],
             [],
-            lambda lease: [lease.shard_key, lease.run],
+            lambda lease: [lease.shard_key, lease.run, lease.was],
         )
 
     def release(self, leases: Sequence[Lease], lease_s: float = 0) -> list[bool]:
@@ -133,8 +133,7 @@ class RedisQueue:
 
     def hand_over(self, lease: Lease, version: int) -> bool:
         keys = self._keys.of(lease.import_name)
-        args = [*self._one(lease)[:-1], version, int(lease.held_before)]
-        return bool(self._run("hand_over", [keys.shards, keys.places, keys.progress], args))
+        return bool(self._run("hand_over", [keys.shards, keys.places], [*self._one(lease)[:-1], version]))
 
     def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float, attempts: int) -> bool:
         keys = self._keys.of(lease.import_name)

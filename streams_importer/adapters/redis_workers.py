@@ -7,12 +7,15 @@ from dataclasses import dataclass
 import msgspec
 import redis
 
+from ..domain.errors import BadSetting
 from ..domain.text import plain
 from .redis_client import redis_errors
 from .redis_keys import Keys
 from .redis_messages import text
 
 MAX_WORKERS_READ = 10_000
+MAX_LEASE_S = 86_400.0
+MAX_IMPORTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,33 @@ class RedisWorkers:
             self._client.hset(self._key, consumer, msgspec.json.encode(beat))
 
     def all(self) -> dict[str, Heartbeat]:
+        """Those that can be believed: nobody's heartbeat may be from the future or stretch everybody's lease beyond reason."""
+        now = self.now_ms()
         with redis_errors():
             stored = self._client.hgetall(self._key)
         beats = {}
         for name, value in list(stored.items())[:MAX_WORKERS_READ]:
             try:
-                beats[plain(text(name), 120)] = msgspec.json.decode(value, type=Heartbeat)
+                beat = msgspec.json.decode(value, type=Heartbeat)
             except (msgspec.MsgspecError, ValueError):
                 continue
+            if 0 <= beat.lease_s <= MAX_LEASE_S and beat.seen_ms <= now + 5000 and len(beat.imports) <= MAX_IMPORTS:
+                beats[plain(text(name), 120)] = beat
         return beats
+
+    def uptime_s(self) -> float:
+        """How long the server has been up; infinite where it does not say."""
+        try:
+            with redis_errors():
+                return float(self._client.info("server")["uptime_in_seconds"])
+        except (BadSetting, KeyError, ValueError):
+            return float("inf")
+
+    def forget_unbelievable(self) -> None:
+        """Drops heartbeats that nobody believes, so that they are not kept for ever."""
+        with redis_errors():
+            names = {text(name) for name in self._client.hkeys(self._key)}
+        self.forget(sorted(names - set(self.all())))
 
     def forget(self, consumers: list[str]) -> None:
         if consumers:

@@ -7,18 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 
 from ..domain.definition import Definition
 from ..domain.errors import Cancelled, Unavailable
-from ..domain.model import FINAL_STATES, STORED_VERSION, Failure, Lease, Outcome, Released
+from ..domain.model import Failure, Lease, Outcome, Released
 from ..ports import Claimed, EventSink, Ledger, Pause, ShardQueue, Source
 from .cancellation import CancelToken
 from .housekeeper import Housekeeper
 from .imports import Imports
+from .intake import Intake
 from .lease_keeper import LeaseKeeper
 from .outages import Outages
-from .settlement import Attempt, Settlement, with_ledger
+from .settlement import Attempt, Settlement
 from .shard_importer import ShardImporter
 from .slots import Slots
 
@@ -78,6 +80,7 @@ class Consumer:
         self._housekeeping_at = 0.0
         self._slow_housekeeping_at = time.monotonic() + SLOW_HOUSEKEEPING_S
         self._records = 0
+        self._intake = Intake(parts.ledger, parts.settlement, self._definition_of)
         self._shutdown_timeout_s = shutdown_timeout_s
         self._deadline = float("inf")
         stop.on_cancel(self._stopping)
@@ -103,7 +106,8 @@ class Consumer:
         try:
             while not self._stop.cancelled:
                 self._bell.clear()
-                started = patiently(self._stop, self.run_once)
+                # No proof that a server is back: with all slots busy a round may ask none. The keeper and `settle` are.
+                started = patiently(self._stop, self.run_once, is_proof=False)
                 if not started and self._slots.running == 0 and patiently(self._stop, lambda: is_over(self)):
                     return
                 if not started or self._slots.free == 0:
@@ -153,10 +157,15 @@ class Consumer:
         """Settling may wait out an outage, but not beyond the shutdown timeout."""
         patience_s = max(self._shutdown_timeout_s - RELEASE_MARGIN_S, self._shutdown_timeout_s / 2)
         self._deadline = time.monotonic() + patience_s
-        timer = threading.Timer(patience_s, self._stop_settling.cancel, ["shutdown timeout"])
+        timer = threading.Timer(patience_s, self._stop_waiting)
         timer.daemon = True
         timer.start()
         self._bell.set()
+
+    def _stop_waiting(self) -> None:
+        """From a thread of its own: the main one may be stuck in a call to a server that stands still."""
+        self._stop_settling.cancel("shutdown timeout")
+        self._give_back_rest()
 
     # Claiming.
 
@@ -178,7 +187,7 @@ class Consumer:
             raise
 
     def _begin(self, claimed: Claimed) -> int:
-        """Every claim looks in the ledger first: what is settled there is settled here without a request."""
+        """Starts what is to run of it. Returns how many entries were dealt with, one way or another."""
         if claimed.too_new and not self._told_too_new:
             self._told_too_new = True
             self._parts.events("shards left to a newer version of streams-importer: update this worker", level="warning")
@@ -187,46 +196,25 @@ class Consumer:
             self._parts.keeper.hold(lease, token)
         patiently = self._parts.outages.patiently
         for item in claimed.garbage:
-            patiently(self._stop_settling, lambda item=item: self._parts.settlement.bury(item, "garbage", item.reason))  # type: ignore[misc]
-        started = 0
+            patiently(self._stop_settling, partial(self._intake.bury, item))
         for name in {lease.import_name for lease in claimed.leases}:
             leases = [lease for lease in claimed.leases if lease.import_name == name]
             try:
-                started += patiently(self._stop, lambda leases=leases: self._begin_of(leases, tokens))  # type: ignore[misc]
+                ready = patiently(self._stop, partial(self._intake.sort, name, leases))
             except Cancelled:
                 self._release(leases)
-        return started + len(claimed.garbage)
-
-    def _begin_of(self, leases: Sequence[Lease], tokens: dict[Lease, CancelToken]) -> int:
-        parts = self._parts
-        definition = self._definitions.get(leases[0].import_name)
-        if definition is None:
+                continue
+            started = {held for held, _, _ in ready}
             for lease in leases:
-                parts.settlement.bury(lease, "unknown_import", "no import of this name is defined; produce defines one")
-                parts.keeper.let_go(lease)
-            return len(leases)
-        rows = parts.ledger.look(definition.name, [lease.shard_key for lease in leases])
-        ready = []
-        for lease in leases:
-            row = rows.get(lease.shard_key)
-            if row is None:
-                parts.settlement.bury(lease, "unknown_shard", "the ledger has no such shard")
-                parts.keeper.let_go(lease)
-            elif row.job != lease.job or row.status in FINAL_STATES or row.v > STORED_VERSION:
-                parts.settlement.follow(lease, row)
-                parts.keeper.let_go(lease)
-            else:
-                ready.append((lease, with_ledger(lease, row)))
-        if ready:
-            parts.ledger.start([lease for _, lease in ready], lease_until(definition))
-        for held, lease in ready:
-            token = tokens[held]
-            parts.keeper.let_go(held)
-            parts.keeper.hold(lease, token)
-            self._start(Attempt(lease, definition), token)
-        return len(leases)
+                self._parts.keeper.let_go(lease)
+                if lease not in started:
+                    tokens[lease].close()
+            for held, lease, definition in ready:
+                self._start(Attempt(lease, definition), tokens[held])
+        return len(claimed.leases) + len(claimed.garbage)
 
     def _start(self, attempt: Attempt, token: CancelToken) -> None:
+        self._parts.keeper.hold(attempt.lease, token)
         source = self._parts.source_of(attempt.definition)
 
         def run() -> Outcome:
@@ -236,6 +224,13 @@ class Consumer:
                 token.close()
 
         self._slots.start(attempt, run)
+
+    def _definition_of(self, name: str) -> Definition | None:
+        if name not in self._definitions:
+            found = self._parts.imports.find(name)
+            if found is not None:
+                self._definitions = {**self._definitions, name: self._adjust(found)}
+        return self._definitions.get(name)
 
     # Around it.
 
@@ -252,6 +247,9 @@ class Consumer:
         except Unavailable:
             self._stale = True
             raise
+        self._parts.outages.back("MongoDB")
+        for definition in self._definitions.values():
+            self._parts.source_of(definition)  # a changed limit holds from now on, for those who wait for a token too
         for lease, token in self._parts.keeper.held().items():
             if lease.import_name in paused:
                 token.cancel(PAUSED)
@@ -296,15 +294,12 @@ class Consumer:
         for lease in leases:
             definition = self._definitions.get(lease.import_name)
             self._parts.queue.release([lease], definition.lease_s if definition else 0)
-            self._parts.keeper.let_go(lease)
+            token = self._parts.keeper.let_go(lease)
+            if token is not None:
+                token.close()
 
     def _give_back_rest(self) -> None:
         try:
             self._release(list(self._parts.keeper.held()))
         except Unavailable as error:
             self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))
-
-
-def lease_until(definition: Definition) -> datetime:
-    """For people, in the ledger; Redis decides."""
-    return datetime.now(UTC) + timedelta(seconds=definition.lease_s)

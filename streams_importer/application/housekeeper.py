@@ -28,12 +28,14 @@ class Housekeeper:
         outages: Outages,
         live_leases: Callable[[], dict[str, float]],
         forget_dead: Callable[[], None],
+        redis_uptime_s: Callable[[], float],
     ) -> None:
         self._queue = queue
         self._ledger = ledger
         self._outages = outages
         self._live_leases = live_leases
         self._forget_dead = forget_dead
+        self._redis_uptime_s = redis_uptime_s
 
     def promote(self, imports: Sequence[str]) -> int:
         return sum(self._queue.promote(name, PROMOTE_BATCH) for name in imports)
@@ -44,8 +46,7 @@ class Housekeeper:
         leases, garbage, too_new = list[Lease](), list[Garbage](), 0
         for name, definition in definitions.items():
             lease_s = max([definition.lease_s, *live.values()])
-            # Idle time runs on while Redis is away: after an outage holders get one lease to renew before anyone reclaims.
-            if free <= len(leases) or self._outages.seconds_since("Redis") < lease_s:
+            if free <= len(leases) or self._is_grace(lease_s):
                 continue
             own = [lease for lease in held if lease.import_name == name]
             claimed = self._queue.reclaim(name, free - len(leases), lease_s, own)
@@ -53,6 +54,10 @@ class Housekeeper:
             garbage += claimed.garbage
             too_new += claimed.too_new
         return Claimed(leases, garbage, too_new)
+
+    def _is_grace(self, lease_s: float) -> bool:
+        """Idle time runs on while Redis is away: after an outage holders get one lease to renew before anyone reclaims."""
+        return min(self._outages.seconds_since("Redis"), self._redis_uptime_s()) < lease_s
 
     def reap(self, imports: Sequence[str]) -> int:
         self._forget_dead()

@@ -14,7 +14,8 @@ class Imports:
         self._original = original
         self._copy = copy
         self._events = events
-        self._told: set[str] = set()
+        self.left_alone: dict[str, str] = {}
+        """Imports that were told of because they cannot be used, and why."""
 
     def save(self, definition: Definition, run: str) -> None:
         self._original.save(definition, run)
@@ -22,7 +23,10 @@ class Imports:
 
     def find(self, name: str) -> Definition | None:
         """The copy, or the original when the copy is gone (a flushed Redis); the copy is then made again."""
-        definition = self._copy.get(name)
+        try:
+            definition = self._copy.get(name)
+        except BadSetting:
+            definition = None  # broken by somebody; the original decides
         if definition is None:
             definition = self._original.get(name)
             if definition is not None:
@@ -62,6 +66,8 @@ class Imports:
         for name, pause in self._original.paused().items():
             if name not in there:
                 self._copy.pause(name, pause)
+                if name not in self._original.paused():  # resumed in the meantime
+                    self._copy.pause(name, None)
 
     def served(self, wanted: Sequence[str]) -> dict[str, Definition]:
         """Definitions of the wanted imports, or of all; one that cannot be used is told of once and left out."""
@@ -70,10 +76,11 @@ class Imports:
             try:
                 definition = self.find(name)
             except (TooNew, BadSetting) as error:
-                if name not in self._told:
-                    self._told.add(name)
+                if name not in self.left_alone:
                     self._events("import left alone", level="error", import_name=name, reason=str(error))
+                self.left_alone[name] = str(error)
                 continue
+            self.left_alone.pop(name, None)
             if definition is not None:
                 served[name] = definition
         return served

@@ -21,11 +21,19 @@ RENEWALS_A_LEASE = 4
 
 
 class LeaseKeeper:
-    def __init__(self, queue: ShardQueue, outages: Outages, beat: Callable[[int], None], lease_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        queue: ShardQueue,
+        outages: Outages,
+        beat: Callable[[int], None],
+        lease_s: Callable[[], float],
+        failed: Callable[[Exception], None],
+    ) -> None:
         self._queue = queue
         self._outages = outages
         self._beat = beat
         self._lease_s = lease_s
+        self._failed = failed
         self._held: dict[Lease, CancelToken] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -42,9 +50,9 @@ class LeaseKeeper:
         with self._lock:
             self._held[lease] = cancel
 
-    def let_go(self, lease: Lease) -> None:
+    def let_go(self, lease: Lease) -> CancelToken | None:
         with self._lock:
-            self._held.pop(lease, None)
+            return self._held.pop(lease, None)
 
     def held(self) -> dict[Lease, CancelToken]:
         with self._lock:
@@ -67,5 +75,8 @@ class LeaseKeeper:
                 self._outages.away(error)
                 self._stop.wait(0.1)
                 continue
+            except Exception as error:  # without a keeper a worker must not go on
+                self._failed(error)
+                return
             self._outages.back("Redis")
-            self._stop.wait(min(self._lease_s() / RENEWALS_A_LEASE, 1.0))
+            self._stop.wait(min((self._lease_s() or 1.0) / RENEWALS_A_LEASE, 1.0))

@@ -27,8 +27,12 @@ class Outages:
         self._ended: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def patiently(self, cancel: Cancel, action: Callable[[], T]) -> T:
-        """Does `action`, again and again while a server is away. Raises Cancelled when told to stop meanwhile."""
+    def patiently(self, cancel: Cancel, action: Callable[[], T], *, is_proof: bool = True) -> T:
+        """Does `action`, again and again while a server is away. Raises Cancelled when told to stop meanwhile.
+
+        `is_proof`: that it succeeds shows that the servers it met as away are back. False for what may succeed without
+        asking them.
+        """
         wait = FIRST_WAIT_S
         met: set[str] = set()
         while True:
@@ -38,7 +42,7 @@ class Outages:
                 self.away(error)
                 met.add(error.server)
             else:
-                for server in sorted(met):
+                for server in sorted(met if is_proof else ()):
                     self.back(server)
                 return result
             if cancel.wait(wait * random.uniform(0.5, 1.0)):

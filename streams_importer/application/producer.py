@@ -75,6 +75,8 @@ class Producer:
             else:
                 waiting.append(row)
         if waiting:
-            queued = sum(self.queue.enqueue(import_name, [queued_shard(row) for row in waiting], produced.run, begins=True))
+            queued = sum(
+                self.queue.enqueue(import_name, [queued_shard(row) for row in waiting], produced.run, begins=produced.queued == 0)
+            )
             produced.queued += queued
             produced.in_flight += len(waiting) - queued

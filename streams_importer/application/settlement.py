@@ -100,10 +100,14 @@ class Settlement:
             else:
                 self._dead_letter(lease, checkpoint, failure, attempts)
         if done:
-            self.queue.complete(done)
+            self._complete(done, "done")
         for lease, checkpoint in done:
             counts = checkpoint.counts
             self.events("shard done", level="debug", **_who(lease), pages=checkpoint.page, seen=counts.seen)
+
+    def _complete(self, settled: Sequence[tuple[Lease, Checkpoint]], state: str) -> None:
+        answers = self.queue.complete(settled, state)
+        self.ledger.counted([(lease, state) for (lease, _), ok in zip(settled, answers, strict=True) if ok])
 
     def _put_back(
         self,
@@ -126,18 +130,23 @@ class Settlement:
         if row.v > STORED_VERSION:
             self.queue.hand_over(lease, row.v)
         elif row.job != lease.job:
-            # A new round was opened in the ledger while this one's entry was still here. This one is over; the new one is
-            # pending and nowhere, so it will be queued.
-            if row.counted_as in FINAL_STATES:
-                self.queue.complete([(lease, lease.checkpoint)], row.counted_as)
-            else:
-                self.queue.discard([lease])
-        elif not lease.held_before and lease.attempts == 0:
+            self._end_round_before(lease, row)
+        elif row.status not in FINAL_STATES:
+            self.events("lease lost", level="warning", **_who(lease))  # whoever has it now is further than we are
+        elif row.counted_as is not None:
             self.queue.discard([lease])
         elif row.status == "failed":
             self._dead_letter(lease, row.checkpoint, row.failure, row.attempts)
         else:
-            self.queue.complete([(lease, row.checkpoint)], row.status)
+            self._complete([(lease, row.checkpoint)], row.status)
+
+    def _end_round_before(self, lease: Lease, row: LedgerRow) -> None:
+        """A new round was opened while the entry of the one before was still here. That one is counted if it was not; the new
+        one is pending and nowhere, so it will be queued."""
+        if row.is_count_sure or row.counted_as is None:
+            self.queue.discard([lease])
+        else:
+            self.queue.complete([(lease, replace(lease.checkpoint, counts=row.checkpoint.counts))], row.counted_as)
 
     def bury(self, item: Lease | Garbage, code: str, reason: str) -> None:
         """Dead-letters what can never run and has no row in the ledger to say so."""
@@ -150,6 +159,7 @@ class Settlement:
     def _dead_letter(self, lease: Lease, checkpoint: Checkpoint, failure: Failure | None, attempts: int) -> None:
         failure = failure or Failure("unknown", "the ledger does not say why")
         if self.queue.dead_letter(lease, checkpoint, failure, attempts):
+            self.ledger.counted([(lease, "failed")])
             self.events("shard dead-lettered", level="error", **_who(lease), attempts=attempts, error=failure.code,
                         message=failure.message)  # fmt: skip
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ..domain.definition import Definition
-from ..domain.errors import Cancelled, ImportRefused, LeaseLost, ShardRefused, Transient, UpstreamError, Weather
+from ..domain.errors import BadSetting, Cancelled, ImportRefused, LeaseLost, ShardRefused, Transient, UpstreamError, Weather
 from ..domain.model import (
     Abandoned,
     Checkpoint,
@@ -70,6 +70,8 @@ class ShardImporter:
             return Abandoned() if cancel.reason == LOST else Released(attempt.checkpoint)
         except ImportRefused as error:
             return Released(attempt.totals(), _failure(error))
+        except BadSetting as error:  # no shard can work until a person changes something
+            return Released(attempt.totals(), Failure("setting", str(error)))
         except ShardRefused as error:
             return Dead(attempt.totals(), _failure(error))
         except UpstreamError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Any
 
 import click
@@ -15,7 +16,8 @@ from ..domain.definition import Definition
 from ..domain.errors import BadSetting
 from ..domain.text import plain
 from ..settings import worker_label
-from ..wiring import Wiring, Worker
+from ..wiring import Wiring
+from ..worker import Worker
 from .options import Duration, Globals, ImportName, setting, with_servers
 
 MAX_CONCURRENCY = 1000
@@ -57,6 +59,7 @@ def consume(
     wiring.upstreams.require_key()
     stop = CancelToken()
     Shutdown(stop).install()
+    stop.on_cancel(lambda: _leave_at_last(shutdown_timeout))
     worker = Worker(
         wiring,
         stop,
@@ -66,12 +69,12 @@ def consume(
         shutdown_timeout_s=shutdown_timeout,
         adjust=lambda definition: definition.changed(**overrides),
     )
-    _leave(*_work(wiring, worker, stop, until_empty))
+    _leave(*_work(wiring, worker, stop, imports, until_empty))
 
 
-def _work(wiring: Wiring, worker: Worker, stop: CancelToken, until_empty: bool) -> tuple[int, bool]:
+def _work(wiring: Wiring, worker: Worker, stop: CancelToken, wanted: tuple[str, ...], until_empty: bool) -> tuple[int, bool]:
     """Exit status, and whether all slots ended."""
-    burst = _Burst(wiring, worker)
+    burst = _Burst(wiring, worker, wanted)
     if until_empty:
         wiring.outages.patiently(stop, burst.begin)
     worker.start()
@@ -81,8 +84,22 @@ def _work(wiring: Wiring, worker: Worker, stop: CancelToken, until_empty: bool) 
     finally:
         stop.cancel("over")
         ended = worker.close()
+    if worker.error is not None:
+        raise worker.error
     wiring.events("worker stopped", worker=worker.name, records=worker.consumer.records)
     return (burst.status() if until_empty else 0), ended
+
+
+def _leave_at_last(timeout_s: float) -> None:
+    """Armed by the first signal. A stop ends within its timeout, even when a server stands still in the middle of a call."""
+
+    def leave() -> None:
+        print("streams-importer: not all could be given back in time; those leases will run out", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(timeout_s, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _leave(code: int, all_ended: bool) -> None:
@@ -98,7 +115,8 @@ def _leave(code: int, all_ended: bool) -> None:
 class _Burst:
     """Burst mode: over when nothing is in flight and the ledger has nothing pending, or when all that is left is paused."""
 
-    def __init__(self, wiring: Wiring, worker: Worker) -> None:
+    def __init__(self, wiring: Wiring, worker: Worker, wanted: tuple[str, ...]) -> None:
+        self._wanted = wanted
         self._wiring = wiring
         self._worker = worker
         self._dead_at_start: dict[str, int] = {}
@@ -106,8 +124,11 @@ class _Burst:
 
     def begin(self) -> None:
         """Dead letters from before do not count."""
-        names = self._wiring.imports.names()
+        names = self._names()
         self._dead_at_start = {name: status.dead_lettered for name, status in self._wiring.board.read(names).items()}
+
+    def _names(self) -> list[str]:
+        return list(self._wanted) or self._wiring.imports.names()
 
     def is_over(self, consumer: Consumer) -> bool:
         names = list(consumer.definitions)
@@ -128,7 +149,11 @@ class _Burst:
         if self._paused is not None:
             click.echo(f"streams-importer: nothing left but what is paused: {plain(self._paused)}", err=True)
             return 1
-        statuses = self._wiring.board.read(list(self._worker.consumer.definitions))
+        unusable = self._wiring.imports.left_alone
+        if unusable:
+            click.echo(f"streams-importer: left alone: {plain('; '.join(unusable.values()))}", err=True)
+            return 1
+        statuses = self._wiring.board.read(self._names())
         dead = sum(status.dead_lettered - self._dead_at_start.get(name, 0) for name, status in statuses.items())
         if dead:
             click.echo(f"streams-importer: {dead} shards were dead-lettered; see: streams-importer dlq list", err=True)

@@ -103,7 +103,10 @@ def _definition(globals_: Globals, wiring: Wiring, import_name: str | None, give
     if import_name is None:
         known = list(globals_.file.imports) or wiring.imports.names()
         import_name = known[0] if len(known) == 1 else DEFAULT_IMPORT
-    definition = wiring.imports.find(import_name)
+    try:
+        definition = wiring.imports.find(import_name)
+    except BadSetting:
+        definition = Definition(import_name)  # what is stored is broken: this is how it is put right
     if definition is None and import_name not in (DEFAULT_IMPORT, *globals_.file.imports):
         raise BadSetting(f"import {import_name}: not defined; name it in streams-importer.toml as [imports.{import_name}]")
     definition = definition_from_file(definition or Definition(import_name), globals_.file.imports.get(import_name, {}))

@@ -60,8 +60,8 @@ class Lease:
     run: str
     attempts: int = 0
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    held_before: bool = False
-    """Somebody has held this shard in this round: its ledger row may be final although Redis was not told."""
+    was: str = ""
+    """The state under which the shard was counted before it was queued: given back when queueing it was a mistake."""
 
     @property
     def first_seen_ms(self) -> int:

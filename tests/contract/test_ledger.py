@@ -192,9 +192,32 @@ def test_reopen_starts_a_new_round_with_the_counts_and_keeps_the_place_of_a_fail
     ledger.finish([(lease_on(row), SOME, state, 5, Failure("gone", "why"))])
     again = ledger.reopen("a", KEYS, state, "run2")[KEYS[0]]
     kept = SOME if state == "failed" else Checkpoint(counts=SOME.counts)
-    assert again == LedgerRow(KEYS[0], again.job, "run2", "pending", 0, kept, state, None, STORED_VERSION)
+    assert again == LedgerRow(KEYS[0], again.job, "run2", "pending", 0, kept, state, None, STORED_VERSION, is_count_sure=False)
     assert UUID(again.job) != UUID(row.job)
     assert ledger.reopen("a", KEYS, state, "run3") == {KEYS[0]: again}, "a second call finds nothing in that state"
+
+
+def test_a_row_remembers_whether_the_counters_were_told(ledger: Ledger) -> None:
+    rows, _ = ledger.plan("a", KEYS, "run1")
+    leases = [lease_on(rows[key]) for key in KEYS[:2]]
+    ledger.finish([(lease, SOME, "done", 0, None) for lease in leases])
+    assert ledger.look("a", KEYS)[KEYS[0]].counted_as is None
+    ledger.counted([(leases[0], "done"), (leases[1], "failed")])  # the second is not what the row says
+    assert [ledger.look("a", KEYS)[key].counted_as for key in KEYS[:2]] == ["done", None]
+    again = ledger.reopen("a", KEYS, "done", "run2")
+    assert [(again[key].counted_as, again[key].is_count_sure) for key in KEYS[:2]] == [("done", True), ("done", False)]
+    ledger.counted([(leases[0], "done")])  # of the round before: too late
+    assert ledger.look("a", KEYS)[KEYS[0]] == again[KEYS[0]]
+
+
+def test_who_is_behind_can_neither_finish_nor_put_back(ledger: Ledger) -> None:
+    row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
+    zombie = lease_on(row)
+    assert ledger.checkpoint(lease_on(row, consumer="w:9"), SOME, UNTIL)
+    ahead = ledger.look("a", KEYS)[KEYS[0]]
+    ledger.put_back([(zombie, Checkpoint(1, 1), 4, Failure("x", "y"))])
+    assert ledger.finish([(zombie, Checkpoint(1, 1), "failed", 5, None)]) == {("a", KEYS[0]): ahead}
+    assert ledger.look("a", KEYS)[KEYS[0]] == ahead
 
 
 def test_reopen_leaves_shards_in_other_states_alone_and_returns_them(ledger: Ledger) -> None:

@@ -270,7 +270,7 @@ def test_work_that_becomes_claimable_rings_for_sleeping_workers(bench: Bench, ri
 def test_a_new_shard_is_leased_with_all_its_message_says(bench: Bench) -> None:
     bench.put(FIRST)
     (entry,) = [entry.decode() for entry, _ in bench.client.xrange(bench.a.shards)]
-    assert bench.claim() == Lease("a", entry, "w:1", 1, FIRST, f"job-{FIRST}", "run1", 0, Checkpoint(), held_before=False)
+    assert bench.claim() == Lease("a", entry, "w:1", 1, FIRST, f"job-{FIRST}", "run1", 0, Checkpoint())
     assert bench.states() == (0, 1, 0, 0)
 
 
@@ -564,6 +564,16 @@ def test_a_shard_of_an_older_run_does_not_count_in_the_newest(bench: Bench) -> N
     assert bench.board().done == 1
 
 
+def test_what_queueing_a_discarded_shard_took_from_the_counters_is_given_back(bench: Bench) -> None:
+    bench.worker().complete([(bench.claimed(), PAGE_1)])
+    assert bench.board().done == 1
+    bench.worker().enqueue("a", [QueuedShard(FIRST, "job2", "done")], "run1")  # by one who read the ledger too early
+    assert bench.board().done == 0
+    bench.worker().discard([bench.claim()])
+    status = bench.board()
+    assert (status.done, status.total) == (1, 1)
+
+
 def test_a_discarded_shard_was_never_part_of_the_run(bench: Bench) -> None:
     bench.put(FIRST, SECOND)
     discarded, done = bench.worker().claim(["a"], 2).leases
@@ -588,7 +598,7 @@ def test_a_shard_that_is_tried_again_comes_back_when_its_time_has_come(bench: Be
     bench.make_due(FIRST)
     assert bench.worker().promote("a", 10) == 1
     again = bench.claim("w:2")
-    assert again == Lease("a", again.entry, "w:2", 1, FIRST, lease.job, "run1", 2, PAGE_1, held_before=True)
+    assert again == Lease("a", again.entry, "w:2", 1, FIRST, lease.job, "run1", 2, PAGE_1)
     assert again.entry != lease.entry
     assert bench.states() == (0, 1, 0, 0)
 
@@ -650,7 +660,7 @@ def test_a_shard_whose_lease_ran_out_is_taken_over_with_its_progress(bench: Benc
     bench.worker().checkpoint(lease, PAGE_1)
     assert bench.worker("w:2").reclaim("a", 5, LEASE_S, []).leases == []
     other = bench.taken_over(lease)
-    assert other == Lease("a", lease.entry, "w:2", 2, FIRST, lease.job, "run1", 0, PAGE_1, held_before=True)
+    assert other == Lease("a", lease.entry, "w:2", 2, FIRST, lease.job, "run1", 0, PAGE_1)
 
 
 def test_no_more_is_reclaimed_than_asked_for(bench: Bench) -> None:
@@ -772,14 +782,6 @@ def test_a_shard_handed_over_to_a_newer_version_is_taken_by_such_a_version_only(
     assert bench.places() == {FIRST: f"s{newer.entry}"}
     assert bench.worker("new:1", STORED_VERSION + 1).complete([(newer, PAGE_2)]) == [True]
     assert bench.run() == ("run1", 1, 0, 1, 0, True)
-
-
-def test_a_shard_handed_over_is_still_known_to_have_been_held(bench: Bench) -> None:
-    other = bench.taken_over(bench.claimed())
-    assert other.held_before
-    bench.worker("w:2").hand_over(other, STORED_VERSION + 1)
-    newer = bench.claim("new:1", STORED_VERSION + 1)
-    assert newer.held_before, "its row may be final although the counters were not told"
 
 
 def test_a_delayed_shard_keeps_the_version_that_wrote_it(bench: Bench) -> None:
@@ -948,7 +950,7 @@ def test_a_replayed_shard_keeps_its_checkpoint_and_has_spent_nothing(bench: Benc
     status = bench.board()
     assert (status.failed, status.dead, status.queued, status.dead_lettered, status.total) == (0, 0, 1, 1, 1)
     lease = bench.claim()
-    assert (lease.job, lease.attempts, lease.checkpoint, lease.held_before) == ("job2", 0, PAGE_2, False)
+    assert (lease.job, lease.attempts, lease.checkpoint) == ("job2", 0, PAGE_2)
 
 
 def test_a_letter_is_replayed_once_and_only_as_the_shard_it_is(bench: Bench) -> None:

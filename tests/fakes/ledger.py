@@ -36,7 +36,7 @@ class FakeLedger:
         for key, row in self.look(import_name, keys).items():
             if row.status == state and row.v <= STORED_VERSION:
                 checkpoint = row.checkpoint if state == "failed" else Checkpoint(counts=row.checkpoint.counts)
-                fresh = LedgerRow(key, str(uuid4()), run, "pending", 0, checkpoint, state, None, row.v)
+                fresh = LedgerRow(key, str(uuid4()), run, "pending", 0, checkpoint, state, None, row.v, row.counted_as == state)
                 self.rows[import_name, key] = fresh
         return self.look(import_name, keys)
 
@@ -56,7 +56,7 @@ class FakeLedger:
         self._reach()
         for lease in leases:
             if row := self._held(lease):
-                self._put(lease, replace(row, status="leased"))
+                self._put(lease, replace(row, status="leased", run=lease.run))
 
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
         self._reach()
@@ -68,7 +68,7 @@ class FakeLedger:
     def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
         self._reach()
         for lease, checkpoint, attempts, why in settled:
-            if row := self._held(lease):
+            if (row := self._held(lease)) and row.checkpoint.page <= checkpoint.page:
                 failure = why or row.failure
                 self._put(lease, replace(row, status="pending", checkpoint=checkpoint, attempts=attempts, failure=failure))
 
@@ -76,15 +76,22 @@ class FakeLedger:
         self._reach()
         unchanged = {}
         for lease, checkpoint, state, attempts, why in settled:
-            if row := self._held(lease):
-                failure = why or row.failure
-                self._put(lease, replace(row, status=state, checkpoint=checkpoint, attempts=attempts, failure=failure))
+            if (row := self._held(lease)) and row.checkpoint.page <= checkpoint.page:
+                final = replace(row, status=state, checkpoint=checkpoint, attempts=attempts, failure=why or row.failure)
+                self._put(lease, replace(final, counted_as=None, is_count_sure=True, run=lease.run))
                 continue
             there = self.rows.get((lease.import_name, lease.shard_key))
             wanted = (lease.job, state, attempts, checkpoint)
             if there and (there.job, there.status, there.attempts, there.checkpoint) != wanted:
                 unchanged[lease.import_name, lease.shard_key] = there
         return unchanged
+
+    def counted(self, settled: Sequence[tuple[Lease, str]]) -> None:
+        self._reach()
+        for lease, state in settled:
+            row = self.rows.get((lease.import_name, lease.shard_key))
+            if row and row.job == lease.job and row.status == state and row.v <= STORED_VERSION:
+                self._put(lease, replace(row, counted_as=state))
 
     def _held(self, lease: Lease) -> LedgerRow | None:
         row = self.rows.get((lease.import_name, lease.shard_key))

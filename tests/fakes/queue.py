@@ -37,7 +37,6 @@ class Entry:
 class Progress:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     attempts: int = 0
-    held: bool = False
 
 
 @dataclass
@@ -196,7 +195,7 @@ class FakeQueue:
     def _lease(self, entry: str, each: Entry) -> Lease:
         known = self.store.progress.get((each.import_name, each.shard_key), Progress())
         return Lease(each.import_name, entry, self._consumer, each.count, each.shard_key, each.job, each.run,
-                     known.attempts, known.checkpoint, known.held or each.count > 1)  # fmt: skip
+                     known.attempts, known.checkpoint)  # fmt: skip
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         return self._act("renew", lambda: [self._renew(lease) for lease in leases])
@@ -210,7 +209,7 @@ class FakeQueue:
         def act() -> bool:
             if self._holds(lease):
                 known = self._progress(lease)
-                known.checkpoint, known.held = checkpoint, True
+                known.checkpoint = checkpoint
             return self._renew(lease)
 
         return self._act("checkpoint", act)
@@ -241,7 +240,7 @@ class FakeQueue:
             if not self._holds(lease):
                 return False
             known = self._progress(lease)
-            known.checkpoint, known.attempts, known.held = checkpoint, attempts, True
+            known.checkpoint, known.attempts = checkpoint, attempts
             place = (lease.import_name, lease.shard_key)
             del self.store.entries[lease.entry]
             self.store.delayed[place] = (self.store.now + delay_s, Entry(*place, lease.job, lease.run))

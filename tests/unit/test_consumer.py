@@ -13,9 +13,10 @@ import pytest
 from streams_importer.application import outages as outages_module
 from streams_importer.application import shard_importer
 from streams_importer.application.cancellation import CancelToken
-from streams_importer.application.consumer import Consumer, WorkerParts, lease_until
+from streams_importer.application.consumer import Consumer, WorkerParts
 from streams_importer.application.housekeeper import Housekeeper
 from streams_importer.application.imports import Imports
+from streams_importer.application.intake import lease_until
 from streams_importer.application.lease_keeper import LeaseKeeper
 from streams_importer.application.outages import Outages
 from streams_importer.application.settlement import Settlement
@@ -80,7 +81,7 @@ class Worker:
         self.source: Source = EverySource()
         self.stop = CancelToken()
         self.outages = Outages(self.events)
-        self.keeper = LeaseKeeper(self.queue, self.outages, lambda leases: None, lambda: 1.0)
+        self.keeper = LeaseKeeper(self.queue, self.outages, lambda leases: None, lambda: 1.0, lambda error: None)
         self._ahead = ahead
         self._consumers: list[Consumer] = []
         self.imports.save(OCM, "run")
@@ -93,7 +94,7 @@ class Worker:
             settlement=Settlement(self.queue, self.ledger, self.events),
             importer=ShardImporter(self.queue, self.ledger, self.sink, self.outages, self._ahead, lease_until),
             keeper=self.keeper,
-            housekeeper=Housekeeper(self.queue, self.ledger, self.outages, lambda: {"w:1": 15.0}, lambda: None),
+            housekeeper=Housekeeper(self.queue, self.ledger, self.outages, lambda: {"w:1": 15.0}, lambda: None, lambda: 1e9),
             outages=self.outages,
             events=self.events,
             source_of=lambda definition: self.source,
@@ -441,6 +442,7 @@ def test_a_worker_that_starts_while_redis_is_away_serves_all_imports_once_it_is_
 def test_a_named_import_that_cannot_be_used_is_told_of_and_the_others_are_served(worker: Worker, changes: dict[str, Any]) -> None:
     worker.imports.save(Definition("odd"), "run")
     worker.copy.stored["odd"].update(changes)
+    worker.original.stored["odd"].update(changes)
     worker.plan(KEYS[0])
     consumer = worker.consumer(wanted=["ocm", "odd"])
     consumer.run_once()

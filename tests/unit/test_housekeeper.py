@@ -29,9 +29,12 @@ class Scene:
         self.dead = FakeQueue("dead:1", self.queue.store)
         self.live: dict[str, float] = {"w:1": 10.0}
         self.forgotten = 0
+        self.uptime = 1e9
         self.now = 0.0
         self.outages = Outages(Events(), lambda: self.now)
-        self.housekeeper = Housekeeper(self.queue, self.ledger, self.outages, lambda: self.live, self._forget)
+        self.housekeeper = Housekeeper(
+            self.queue, self.ledger, self.outages, lambda: self.live, self._forget, lambda: self.uptime
+        )
 
     def _forget(self) -> None:
         self.forgotten += 1
@@ -78,7 +81,15 @@ def test_shards_whose_lease_ran_out_are_taken_over(scene: Scene) -> None:
     scene.abandoned()
     leases = scene.reclaim()
     assert [lease.shard_key for lease in leases] == KEYS
-    assert {(lease.consumer, lease.count, lease.held_before) for lease in leases} == {("w:1", 2, True)}
+    assert {(lease.consumer, lease.count) for lease in leases} == {("w:1", 2)}
+
+
+def test_nobody_reclaims_within_one_lease_of_redis_coming_up(scene: Scene) -> None:
+    scene.abandoned()
+    scene.uptime = 3.0
+    assert scene.reclaim() == []
+    scene.uptime = 60.0
+    assert len(scene.reclaim()) == len(KEYS)
 
 
 def test_a_lease_that_has_not_run_out_is_left_to_its_owner(scene: Scene) -> None:

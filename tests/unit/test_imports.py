@@ -94,10 +94,18 @@ def test_a_definition_of_a_newer_version_is_left_alone_and_told_of_once(scene: S
 
 
 def test_a_broken_definition_is_left_alone_and_told_of_once(scene: Scene) -> None:
-    scene.copy.stored["a"]["rate"] = {"$gt": ""}
+    scene.copy.stored["a"]["rate"] = scene.original.stored["a"]["rate"] = {"$gt": ""}
     for _ in range(3):
         assert scene.imports.served([]) == {"b": B}
     assert scene.events.names == ["import left alone"]
+    assert set(scene.imports.left_alone) == {"a"}
+
+
+def test_a_copy_that_somebody_broke_is_made_again_from_the_original(scene: Scene) -> None:
+    scene.copy.stored["a"]["rate"] = {"$gt": ""}
+    assert scene.imports.served([]) == {"a": A, "b": B}
+    assert scene.copy.get("a") == A
+    assert scene.events.told == []
 
 
 def test_a_pause_is_written_to_both_places_and_taken_back_from_both(scene: Scene) -> None:

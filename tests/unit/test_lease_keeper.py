@@ -25,8 +25,9 @@ class Scene:
     def __init__(self) -> None:
         self.queue, self.events = FakeQueue(), Events()
         self.beats: list[int] = []
+        self.failures: list[Exception] = []
         self.beaten = threading.Semaphore(0)
-        self.keeper = LeaseKeeper(self.queue, Outages(self.events), self._beat, lambda: 0.01)
+        self.keeper = LeaseKeeper(self.queue, Outages(self.events), self._beat, lambda: 0.01, self.failures.append)
         self.queue.enqueue("ocm", [QueuedShard(f"ids:{number}..{number + 1}", "job") for number in range(3)], "run")
         self.leases = self.queue.claim(["ocm"], 3).leases
         self.tokens = {lease: CancelToken() for lease in self.leases}

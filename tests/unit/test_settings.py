@@ -48,7 +48,7 @@ class Consumed:
     def worker(self, wiring: object, stop: object, **options: Any) -> None:
         self.options = options
 
-    def work(self, wiring: object, worker: object, stop: object, until_empty: bool) -> tuple[int, bool]:
+    def work(self, wiring: object, worker: object, stop: object, wanted: object, until_empty: bool) -> tuple[int, bool]:
         self.until_empty = until_empty
         return 0, True
 

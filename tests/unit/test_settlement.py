@@ -75,8 +75,8 @@ class Scene:
         self.ledger.rows["ocm", KEYS[0]] = replace(self.row(), **changes)  # type: ignore[arg-type]
         return self.row()
 
-    def follow(self, *, held_before: bool = True, attempts: int = 0) -> None:
-        self.settlement.follow(replace(self.leases[0], held_before=held_before, attempts=attempts), self.row())
+    def follow(self) -> None:
+        self.settlement.follow(self.leases[0], self.row())
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def scene() -> Scene:
 
 def test_a_completed_shard_is_done_in_the_ledger_first_and_then_off_the_stream(scene: Scene) -> None:
     scene.settle(Completed(END))
-    assert scene.calls == ["queue.renew", "ledger.finish", "queue.complete"]
+    assert scene.calls == ["queue.renew", "ledger.finish", "queue.complete", "ledger.counted"]
     assert (scene.row().status, scene.row().checkpoint) == ("done", END)
     assert scene.queue.owner_of(scene.leases[0]) is None
     assert scene.queue.store.counters["done"] == 1
@@ -113,7 +113,7 @@ def test_the_wait_grows_with_the_attempts_spent(scene: Scene, attempts: int, del
 
 def test_when_the_attempts_are_used_up_the_shard_fails_and_is_dead_lettered(scene: Scene) -> None:
     scene.settle(Retry(MIDDLE, BAD), attempts=OCM.max_attempts - 1)
-    assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter"]
+    assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter", "ledger.counted"]
     row = scene.row()
     assert (row.status, row.attempts, row.checkpoint, row.failure) == ("failed", OCM.max_attempts, MIDDLE, BAD)
     letter = scene.queue.dead_letters("ocm", 10)[0]
@@ -129,7 +129,7 @@ def test_when_the_attempts_are_used_up_the_shard_fails_and_is_dead_lettered(scen
 
 def test_a_refused_shard_is_dead_lettered_whatever_attempts_are_left(scene: Scene) -> None:
     scene.settle(Dead(MIDDLE, BAD))
-    assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter"]
+    assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter", "ledger.counted"]
     assert (scene.row().status, scene.row().attempts) == ("failed", 1)
 
 
@@ -139,7 +139,7 @@ def test_a_released_shard_is_put_back_at_no_cost_and_can_be_claimed_at_once(scen
     row = scene.row()
     assert (row.status, row.attempts, row.checkpoint, row.failure) == ("pending", 2, MIDDLE, None)
     again = FakeQueue("w:2", scene.queue.store).claim(["ocm"], 1).leases[0]
-    assert (again.shard_key, again.attempts, again.held_before) == (KEYS[0], 0, True)
+    assert (again.shard_key, again.attempts) == (KEYS[0], 0)
 
 
 def test_a_refusal_of_the_whole_import_is_noted_on_the_shard_that_met_it(scene: Scene) -> None:
@@ -158,7 +158,7 @@ def test_a_lost_lease_is_told_and_written_nowhere(scene: Scene) -> None:
 
 def test_many_ends_are_one_bulk_in_each_store(scene: Scene) -> None:
     scene.settle(Completed(END), Completed(END), Completed(END))
-    assert scene.calls == ["queue.renew", "ledger.finish", "queue.complete"]
+    assert scene.calls == ["queue.renew", "ledger.finish", "queue.complete", "ledger.counted"]
     assert scene.queue.store.counters["done"] == 3
 
 
@@ -208,23 +208,30 @@ def test_a_row_that_failed_without_a_reason_still_gets_a_letter(scene: Scene) ->
 
 
 def test_an_entry_queued_once_more_by_a_race_is_dropped_and_not_counted(scene: Scene) -> None:
-    scene.change_row(status="done", checkpoint=END)
-    scene.follow(held_before=False)
+    scene.change_row(status="done", checkpoint=END, counted_as="done")
+    scene.follow()
     assert scene.queue.calls[-1] == "discard"
     assert scene.queue.store.counters == {}
     assert ("ocm", KEYS[0]) not in scene.queue.store.places
 
 
-def test_an_attempt_spent_means_that_it_was_held_before(scene: Scene) -> None:
+def test_a_row_that_was_settled_but_never_counted_is_counted_now(scene: Scene) -> None:
     scene.change_row(status="done", checkpoint=END)
-    scene.follow(held_before=False, attempts=1)
+    scene.follow()
     assert scene.queue.calls[-1] == "complete done"
+    assert scene.row().counted_as == "done"
 
 
 def test_the_entry_of_a_round_that_is_over_is_counted_under_the_state_in_which_it_ended(scene: Scene) -> None:
-    scene.change_row(job="a newer round", status="pending", counted_as="done")
+    scene.change_row(job="a newer round", status="pending", counted_as="done", is_count_sure=False)
     scene.follow()
     assert scene.queue.calls[-1] == "complete done"
+
+
+def test_the_entry_of_a_round_that_is_over_and_counted_is_dropped(scene: Scene) -> None:
+    scene.change_row(job="a newer round", status="pending", counted_as="done")
+    scene.follow()
+    assert scene.queue.calls[-1] == "discard"
 
 
 def test_the_entry_of_another_round_that_was_never_counted_is_dropped(scene: Scene) -> None:
@@ -245,7 +252,6 @@ def test_a_row_of_a_newer_version_is_left_to_it(scene: Scene, status: str) -> No
 
 
 def test_whoever_finds_its_row_final_follows_the_row_and_not_its_own_outcome(scene: Scene) -> None:
-    scene.leases[0] = replace(scene.leases[0], held_before=True)
     scene.change_row(status="failed", attempts=3, checkpoint=MIDDLE, failure=BAD)
     scene.settle(Completed(END))
     assert scene.row().status == "failed"
@@ -311,7 +317,8 @@ def test_settling_again_after_an_outage_in_the_middle_ends_as_if_there_had_been_
     calm.settle(outcome, attempts=attempts)
     scene.queue.faults[verb] = [fault]
     assert scene.settle_patiently(outcome, attempts=attempts) == 1
-    assert replace(scene.row(), job="") == replace(calm.row(), job="")
+    # Whether the counters were told is only noted by who saw the reply.
+    assert replace(scene.row(), job="", counted_as=None) == replace(calm.row(), job="", counted_as=None)
     assert scene.queue.store.counters == calm.queue.store.counters
     assert scene.queue.store.places == calm.queue.store.places
     assert scene.queue.owner_of(scene.leases[0]) == calm.queue.owner_of(calm.leases[0])
