@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 
 from ..domain.definition import Definition
 from ..domain.errors import Cancelled, Unavailable
@@ -77,6 +78,7 @@ class Consumer:
         self._stale = True
         self._adopt = False
         self._told_too_new = False
+        self._told_not_given_back = False
         self._housekeeping_at = 0.0
         self._slow_housekeeping_at = time.monotonic() + SLOW_HOUSEKEEPING_S
         self._records = 0
@@ -131,7 +133,8 @@ class Consumer:
         for attempt, outcome in ended:
             if isinstance(outcome, Released) and outcome.refused is not None:
                 self._pause(attempt.definition, outcome.refused)
-        parts.outages.patiently(self._stop_settling, lambda: parts.settlement.settle(ended))
+        calls = count()
+        parts.outages.patiently(self._stop_settling, lambda: parts.settlement.settle(ended, is_repeated=next(calls) > 0))
         parts.outages.back("MongoDB")  # whoever met its outage may have given up waiting
         for attempt, outcome in ended:
             parts.keeper.let_go(attempt.lease)
@@ -302,4 +305,7 @@ class Consumer:
         try:
             self._release(list(self._parts.keeper.held()))
         except Unavailable as error:
+            if self._told_not_given_back:
+                return
+            self._told_not_given_back = True
             self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))

@@ -43,7 +43,7 @@ class Settlement:
     events: EventSink
     dice: Callable[[], float] = random.random
 
-    def settle(self, ended: Sequence[tuple[Attempt, Outcome]]) -> None:
+    def settle(self, ended: Sequence[tuple[Attempt, Outcome]], *, is_repeated: bool = False) -> None:
         """Every call may be repeated as a whole after an outage: what was written already is found so.
 
         All leases are renewed first: one that is lost writes nothing, in the ledger neither.
@@ -78,7 +78,7 @@ class Settlement:
         self._finish(finished)
         self._put_back(put_back, delays, released)
         for lease in lost:
-            if not self._is_settled(lease):
+            if not (is_repeated and self._is_settled(lease)):
                 self.events("lease lost", level="warning", **_who(lease))
 
     def _is_settled(self, lease: Lease) -> bool:

@@ -94,7 +94,11 @@ def _leave_at_last(timeout_s: float) -> None:
     """Armed by the first signal. A stop ends within its timeout, even when a server stands still in the middle of a call."""
 
     def leave() -> None:
-        print("streams-importer: not all could be given back in time; those leases will run out", file=sys.stderr, flush=True)
+        print(
+            "streams-importer: stopped at its timeout, in the middle of a call; leases that were not given back will run out",
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(1)
 
     timer = threading.Timer(timeout_s, leave)
