@@ -27,6 +27,7 @@ def wait_for_requests(one: Fleet, more: int) -> None:
 
 def test_five_sigkills_lose_and_double_nothing_and_repeat_at_most_two_requests_a_slot(fleet: MakeFleet) -> None:
     one = fleet(points=10_000, seed=11)
+    one.upstream.control.add_fault("slow", 0.1, times=None)  # so that a kill finds requests under way
     slow_import(one)
     workers = [one.start("consume", "-c", str(SLOTS)) for _ in range(2)]
     for kill in range(5):
