@@ -16,7 +16,15 @@ from ..domain.text import plain
 SOCKET_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 3.0
 
-# A server that answers with one of these is starting, failing over or full: wait it out.
+# A server that answers with one of these is starting, failing over or full: wait it out. redis-py has classes for some, and
+# takes the word itself off their texts; within a script's error the word stays.
+_PASSING_CLASSES = (
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+)
 _PASSING = ("LOADING", "READONLY", "MISCONF", "CLUSTERDOWN", "BUSY", "MASTERDOWN", "TRYAGAIN", "OOM", "NOREPLICAS")
 
 
@@ -75,7 +83,7 @@ def redis_errors() -> Iterator[None]:
         raise Unavailable("Redis", plain(text, 160) or type(error).__name__) from None
     except redis.ResponseError as error:
         text = str(error)
-        if text.split(" ", 1)[0] in _PASSING or any(f"{word} " in text for word in _PASSING):
+        if isinstance(error, _PASSING_CLASSES) or any(f"{word} " in text for word in _PASSING):
             raise Unavailable("Redis", plain(text, 160)) from None
         raise BadSetting(
             f"Redis refuses a command ({plain(text, 160)}): does something else use this namespace or this user?"

@@ -70,6 +70,17 @@ def test_a_stopped_worker_leaves_no_consumer_and_no_heartbeat(fleet: MakeFleet) 
     assert one.redis.hgetall("{si}:workers") == {}
 
 
+def test_a_worker_has_at_most_four_redis_connections_whatever_its_concurrency(fleet: MakeFleet) -> None:
+    one = fleet(points=4000, seed=18)
+    slow_import(one)
+    before = len(one.redis.client_list())
+    worker = one.start("consume", "-c", "16")
+    wait_for_requests(one, 20)
+    assert 1 <= len(one.redis.client_list()) - before <= 4
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
 def test_a_worker_that_stood_still_past_its_lease_changes_nothing_when_it_wakes(fleet: MakeFleet) -> None:
     one = fleet(points=4000, seed=13)
     slow_import(one)
