@@ -16,6 +16,7 @@ from ..domain.errors import Cancelled, Unavailable
 from ..domain.model import Failure, Lease, Outcome, Released
 from ..ports import Claimed, EventSink, Ledger, Pause, ShardQueue, Source
 from .cancellation import CancelToken
+from .every import Every
 from .housekeeper import Housekeeper
 from .imports import Imports
 from .intake import Intake
@@ -79,8 +80,8 @@ class Consumer:
         self._adopt = False
         self._told_too_new = False
         self._told_not_given_back = False
-        self._housekeeping_at = 0.0
-        self._slow_housekeeping_at = time.monotonic() + SLOW_HOUSEKEEPING_S
+        self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
+        self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
         self._records = 0
         self._intake = Intake(parts.ledger, parts.settlement, self._definition_of)
         self._shutdown_timeout_s = shutdown_timeout_s
@@ -271,10 +272,8 @@ class Consumer:
         parts.outages.patiently(self._stop_settling, record)
 
     def _keep_house(self) -> int:
-        now = time.monotonic()
-        if now < self._housekeeping_at:
+        if not self._housekeeping.is_due():
             return 0
-        self._housekeeping_at = now + HOUSEKEEPING_S * random.uniform(0.5, 1.0)
         house, names = self._parts.housekeeper, list(self._definitions)
         house.promote(names)
         try:
@@ -285,8 +284,7 @@ class Consumer:
         for lease in reclaimed.leases:
             self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key)
         started = self._begin(reclaimed)
-        if now >= self._slow_housekeeping_at:
-            self._slow_housekeeping_at = now + SLOW_HOUSEKEEPING_S * random.uniform(0.5, 1.0)
+        if self._slow_housekeeping.is_due():
             self._stale = True
             house.reap(names)
             if not started and self._slots.running == 0:
@@ -305,7 +303,6 @@ class Consumer:
         try:
             self._release(list(self._parts.keeper.held()))
         except Unavailable as error:
-            if self._told_not_given_back:
-                return
+            if not self._told_not_given_back:
+                self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))
             self._told_not_given_back = True
-            self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))

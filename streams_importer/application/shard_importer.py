@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ class ShardImporter:
     outages: Outages
     ahead: Executor
     lease_until: Callable[[Definition], datetime]
+    clock: Callable[[], float] = time.monotonic
 
     def run(self, lease: Lease, definition: Definition, source: Source, cancel: CancelToken) -> Outcome:
         attempt = _Attempt(self, lease, definition, source, cancel)
@@ -93,7 +95,7 @@ class _Attempt:
         self._requests = _Requests()
         self._base = lease.checkpoint.counts
         self._stored = Counts()
-        self._next: Future[Page] | None = None
+        self._next: Future[tuple[Page, float]] | None = None
         self.checkpoint = lease.checkpoint
 
     def totals(self) -> Checkpoint:
@@ -104,10 +106,11 @@ class _Attempt:
         scope = parse_key(self._lease.shard_key)
         self._fetch_ahead(scope, self.checkpoint.cursor)
         while self._next is not None:
-            page, self._next = self._next.result(), None
+            (page, fetched_at), self._next = self._next.result(), None
             # After a stop, a page that is here already is still stored; no further one is asked for.
             if page.next_cursor is not None and not self._cancel.cancelled:
                 self._fetch_ahead(scope, page.next_cursor)
+            self._check_lease(fetched_at)
             self._store(page)
             if page.next_cursor is None:
                 return Completed(self.checkpoint)
@@ -121,7 +124,7 @@ class _Attempt:
     def _fetch_ahead(self, scope: Scope, cursor: Cursor | None) -> None:
         self._next = self._tools.ahead.submit(self._fetch, scope, cursor)
 
-    def _fetch(self, scope: Scope, cursor: Cursor | None) -> Page:
+    def _fetch(self, scope: Scope, cursor: Cursor | None) -> tuple[Page, float]:
         tries = 0
         while True:
             try:
@@ -140,11 +143,19 @@ class _Attempt:
                 raise
             else:
                 self._requests.ok += 1
-                return page
+                return page, self._tools.clock()
 
-    def _store(self, page: Page) -> None:
+    def _check_lease(self, fetched_at: float) -> None:
+        """Who lost its lease stores no further bulk. A page that has been in hand for long is a sign that this process stood
+        still: then Redis is asked, for the keeper stood still as well."""
         if self._cancel.reason == LOST:
             raise LeaseLost(self._lease.shard_key)
+        if self._tools.clock() - fetched_at > self._definition.lease_s / 2:
+            [held] = self._tools.outages.patiently(self._cancel, lambda: self._tools.queue.renew([self._lease]))
+            if not held:
+                raise LeaseLost(self._lease.shard_key)
+
+    def _store(self, page: Page) -> None:
         store = self._tools.sink.store
         self._stored += self._tools.outages.patiently(self._cancel, lambda: store(self._definition, self._lease.shard_key, page))
         self.checkpoint = Checkpoint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -66,6 +66,8 @@ class Scene:
         self.queue, self.ledger, self.sink, self.events = FakeQueue(), FakeLedger(), HookedSink(), Events()
         self.calls: list[str] = []
         self.cancel = CancelToken()
+        self.now = 0.0
+        self.clock_read = threading.Semaphore(0)
         self.importer = ShardImporter(
             cast(ShardQueue, Recorded("queue", self.queue, self.calls)),
             cast(Ledger, Recorded("ledger", self.ledger, self.calls)),
@@ -73,10 +75,16 @@ class Scene:
             Outages(self.events),
             ahead,
             lambda definition: UNTIL,
+            self._clock,
         )
         row = self.ledger.plan("ocm", [KEY], "run")[0][KEY]
         self.queue.enqueue("ocm", [QueuedShard(KEY, row.job)], "run")
         self.lease: Lease = self.queue.claim(["ocm"], 1).leases[0]
+
+    def _clock(self) -> float:
+        now = self.now
+        self.clock_read.release()
+        return now
 
     def run(self, source: ScriptedSource) -> Outcome:
         return self.importer.run(self.lease, OCM, source, self.cancel)
@@ -202,6 +210,32 @@ def test_a_page_fetched_before_the_lease_was_lost_is_not_stored(scene: Scene) ->
     scene.sink.before = lose
     assert scene.run(ScriptedSource(page(1, then=1), second)) == Abandoned()
     assert scene.stored() == [1]
+
+
+@pytest.mark.parametrize(("asleep_s", "stored"), [(OCM.lease_s, [1]), (OCM.lease_s / 4, [1, 2])])
+def test_a_page_that_was_long_in_hand_is_stored_only_while_the_lease_is_held(
+    scene: Scene, asleep_s: float, stored: list[int]
+) -> None:
+    second = Gate(page(2))
+
+    def stand_still(number: int) -> None:
+        if number == 1:
+            second.open()
+            for _ in range(3):  # the first page fetched, the first page checked, the second page fetched
+                assert scene.clock_read.acquire(timeout=PATIENCE_S)
+            scene.now += asleep_s
+
+    scene.sink.before = stand_still
+    renew = scene.queue.renew
+
+    def taken_over_meanwhile(leases: Sequence[Lease]) -> list[bool]:
+        scene.queue.take_over(scene.lease)
+        return renew(leases)
+
+    scene.queue.renew = taken_over_meanwhile  # type: ignore[method-assign]
+    outcome = scene.run(ScriptedSource(page(1, then=1), second))
+    assert scene.stored() == stored
+    assert isinstance(outcome, Abandoned) == (stored == [1])
 
 
 def test_a_lease_that_the_queue_gave_to_another_ends_the_attempt_at_its_checkpoint(scene: Scene) -> None:

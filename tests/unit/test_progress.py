@@ -1,0 +1,48 @@
+"""Long work shows that it goes on: a bar on a terminal, a line a second elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+
+import pytest
+
+from streams_importer.application.producer import Produced
+from streams_importer.cli import produce as produce_module
+from streams_importer.cli.produce import _progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_elsewhere_it_is_a_line_a_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    monkeypatch.setattr(produce_module, "time", clock)
+    with _progress(10_000) as progress:
+        for step in range(50):
+            clock.now = step * 0.1
+            progress(Produced("run", planned=step * 100, queued=step * 90))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert lines[0] == "1000 of 10000 shards looked at, 900 queued"
+
+
+def test_on_a_terminal_it_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        with _progress(200) as progress:
+            progress(Produced("run", planned=100, queued=100))
+            progress(Produced("run", planned=200, queued=150))
+        terminal.flush()
+        shown = os.read(reader, 100_000).decode("utf-8", "replace")
+    os.close(reader)
+    assert "queueing" in shown
+    assert "200/200" in shown
