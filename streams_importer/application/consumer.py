@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 
 from ..domain.definition import Definition
 from ..domain.errors import Cancelled, Unavailable
-from ..domain.model import Failure, Lease, Outcome, Released
-from ..ports import Claimed, EventSink, Ledger, Pause, ShardQueue, Source
+from ..domain.model import Lease, Outcome, Released
+from ..ports import Claimed, EventSink, Ledger, ShardQueue, Source
 from .cancellation import CancelToken
 from .every import Every
 from .housekeeper import Housekeeper
@@ -133,7 +132,8 @@ class Consumer:
         parts = self._parts
         for attempt, outcome in ended:
             if isinstance(outcome, Released) and outcome.refused is not None:
-                self._pause(attempt.definition, outcome.refused)
+                refuse = partial(parts.imports.refuse, attempt.lease.import_name, outcome.refused, parts.queue.consumer)
+                parts.outages.patiently(self._stop_settling, refuse)
         calls = count()
         parts.outages.patiently(self._stop_settling, lambda: parts.settlement.settle(ended, is_repeated=next(calls) > 0))
         parts.outages.back("MongoDB")  # whoever met its outage may have given up waiting
@@ -257,19 +257,6 @@ class Consumer:
         for lease, token in self._parts.keeper.held().items():
             if lease.import_name in paused:
                 token.cancel(PAUSED)
-
-    def _pause(self, definition: Definition, refused: Failure) -> None:
-        """The upstream refuses everything: no shard is burnt on that; a person changes something and resumes."""
-        parts = self._parts
-        pause = Pause(refused.message, parts.queue.consumer, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-
-        def record() -> None:
-            if definition.name not in parts.imports.paused():
-                parts.imports.pause(definition.name, pause)
-                parts.events("import paused", level="error", import_name=definition.name, reason=refused.message,
-                             what_to_do=f"fix it, then: streams-importer resume {definition.name}")  # fmt: skip
-
-        parts.outages.patiently(self._stop_settling, record)
 
     def _keep_house(self) -> int:
         if not self._housekeeping.is_due():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from ..domain.definition import Definition
 from ..domain.errors import BadSetting, TooNew, Unavailable
+from ..domain.model import Failure
 from ..ports import Catalogue, EventSink, Pause
 
 
@@ -56,6 +58,14 @@ class Imports:
             known = ", ".join(self._original.names()) or "none yet; produce makes one"
             raise BadSetting(f"there is no import {name!r} (known: {known})")
         self._copy.pause(name, pause)
+
+    def refuse(self, name: str, why: Failure, by: str) -> None:
+        """Nothing of the import can work: no shard is burnt on that; a person changes something and resumes."""
+        if name in self.paused():
+            return
+        self.pause(name, Pause(why.message, by, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        what_to_do = f"fix it, then: streams-importer resume {name}"
+        self._events("import paused", level="error", import_name=name, reason=why.message, what_to_do=what_to_do)
 
     def paused(self) -> dict[str, Pause]:
         return self._copy.paused()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import sys
 
 import pytest
@@ -42,7 +43,9 @@ def test_on_a_terminal_it_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
             progress(Produced("run", planned=100, queued=100))
             progress(Produced("run", planned=200, queued=150))
         terminal.flush()
-        shown = os.read(reader, 100_000).decode("utf-8", "replace")
+        shown = ""
+        while "200/200" not in shown and select.select([reader], [], [], 5)[0]:
+            shown += os.read(reader, 100_000).decode("utf-8", "replace")
     os.close(reader)
     assert "queueing" in shown
     assert "200/200" in shown
