@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ports import DeadLetter, Ledger, LedgerRow, QueuedShard, ShardQueue
+from ..ports import DeadLetter, Ledger, LedgerRow, ShardQueue
+from .housekeeper import queued_shard
 
 BATCH = 500
 MAX_LETTERS = 1_000_000
@@ -43,7 +44,7 @@ class Replayer:
         replayed = 0
         for run in {row.run for row in rows.values()}:
             pairs = [
-                (letter.entry, _queued(rows[letter.shard_key]))
+                (letter.entry, queued_shard(rows[letter.shard_key]))
                 for letter in letters
                 if letter.shard_key in rows and _is_open(rows[letter.shard_key], run)
             ]
@@ -53,7 +54,3 @@ class Replayer:
 
 def _is_open(row: LedgerRow, run: str) -> bool:
     return row.run == run and row.status in ("pending", "leased")
-
-
-def _queued(row: LedgerRow) -> QueuedShard:
-    return QueuedShard(row.shard_key, row.job, row.counted_as, row.checkpoint)
