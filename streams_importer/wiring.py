@@ -65,6 +65,17 @@ class Wiring:
             ca_file=servers.redis_ca_file,
         )
 
+    def close(self) -> None:
+        """Whatever was opened."""
+        for name in ("redis", "database", "_http"):
+            opened = self.__dict__.get(name)
+            if isinstance(opened, Redis):
+                opened.connection_pool.disconnect()
+            elif isinstance(opened, Database):
+                opened.client.close()
+            elif isinstance(opened, HttpClient):
+                opened.close()
+
     @cached_property
     def redis(self) -> Redis:
         """Two connections for all slots together: a worker has four at most, with the keeper's and the listener's."""

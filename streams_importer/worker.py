@@ -13,6 +13,7 @@ from .adapters.redis_queue import RedisQueue
 from .adapters.redis_workers import RedisWorkers
 from .application.cancellation import CancelToken
 from .application.consumer import Consumer, WorkerParts
+from .application.every import Every
 from .application.housekeeper import Housekeeper
 from .application.intake import lease_until
 from .application.lease_keeper import LeaseKeeper
@@ -23,6 +24,9 @@ from .domain.errors import Unavailable
 from .domain.model import Counts, Page
 from .ports import Sink
 from .wiring import Wiring
+
+SUMMARY_S = 60.0
+"""A long import is never silent for longer than this."""
 
 
 class Worker:
@@ -43,6 +47,7 @@ class Worker:
         self._stop = stop
         self.error: Exception | None = None
         self._meter = RecordMeter()
+        self._summary = Every(SUMMARY_S)
         wiring.http_connections = concurrency
         queue = wiring.queue(label)
         keeper_client = wiring.connect_redis(1)
@@ -105,6 +110,8 @@ class Worker:
         return max(leases, default=0.0)
 
     def _beat(self, leases: int) -> None:
+        if self._summary.is_due():
+            self._wiring.events("at work" if leases else "waiting for work", shards=leases, records_so_far=self._meter.total)
         names = sorted(self.consumer.definitions)
         self._beats.beat(self._queue.consumer, names, leases, self._longest_lease(), self._meter.per_second())
 
@@ -115,10 +122,12 @@ class RecordMeter:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._count = 0
+        self.total = 0
         self._asked = clock()
 
     def add(self, number: int) -> None:
         self._count += number
+        self.total += number
 
     def per_second(self) -> float:
         now = self._clock()

@@ -78,6 +78,7 @@ class Consumer:
         self._stale = True
         self._adopt = False
         self._told_too_new = False
+        self._told_paused: set[str] = set()
         self._told_not_given_back = False
         self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
         self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
@@ -254,9 +255,15 @@ class Consumer:
         self._parts.outages.back("MongoDB")
         for definition in self._definitions.values():
             self._parts.source_of(definition)  # a changed limit holds from now on, for those who wait for a token too
+        self._tell_pauses(set(paused) & set(self._definitions))
         for lease, token in self._parts.keeper.held().items():
             if lease.import_name in paused:
                 token.cancel(PAUSED)
+
+    def _tell_pauses(self, paused: set[str]) -> None:
+        for name in sorted(paused ^ self._told_paused):
+            self._parts.events("pause obeyed" if name in paused else "going on", import_name=name)
+        self._told_paused = paused
 
     def _keep_house(self) -> int:
         if not self._housekeeping.is_due():

@@ -42,6 +42,10 @@ class Imports:
         except Unavailable:
             return self._copy.names()
 
+    def check_original(self) -> None:
+        """Raises Unavailable when MongoDB, which has the original, cannot be reached."""
+        self._original.names()
+
     def undefined(self, wanted: Sequence[str]) -> list[str]:
         """Those that are defined nowhere. One that is there but cannot be used is defined."""
         missing = []

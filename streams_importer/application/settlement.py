@@ -122,6 +122,8 @@ class Settlement:
             if lease in delays and self.queue.retry(lease, checkpoint, delays[lease], attempts) and failure is not None:
                 self.events("shard failed, will be tried again", level="warning", **_who(lease), attempts=attempts,
                             wait_s=round(delays[lease], 1), error=failure.code, message=failure.message)  # fmt: skip
+            elif lease not in delays and failure is not None:
+                self.queue.checkpoint(lease, checkpoint)  # the request that was refused counts as made
         for seconds in {lease_s for _, lease_s in released}:
             self.queue.release([lease for lease, lease_s in released if lease_s == seconds], seconds)
 

@@ -34,7 +34,7 @@ LONGEST_SHUTDOWN_S = 86400.0
 @setting("--shutdown-timeout", type=Duration(), default="25s", show_default=True, help="Time for a clean stop.")
 @setting("--lease", "lease_s", type=Duration(), help="Overrides the import's lease.")
 @setting("--max-attempts", type=int, help="Overrides the import's attempts.")
-@setting("--max-crashes", type=int, help="Overrides the import's crashes.")
+@setting("--max-crashes", type=int, help="Overrides the import's crashes; not counted yet.")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Overrides the import's delay.")
 @with_servers
 @click.pass_obj
@@ -82,6 +82,7 @@ def _work(wiring: Wiring, worker: Worker, stop: CancelToken, wanted: tuple[str, 
     try:
         worker.consumer.run(burst.is_over if until_empty else lambda _: False)
     finally:
+        burst.was_stopped = stop.cancelled
         stop.cancel("over")
         ended = worker.close()
     if worker.error is not None:
@@ -125,6 +126,7 @@ class _Burst:
         self._worker = worker
         self._dead_at_start: dict[str, int] = {}
         self._paused: str | None = None
+        self.was_stopped = False
 
     def begin(self) -> None:
         """Dead letters from before do not count."""
@@ -150,15 +152,23 @@ class _Burst:
         return True
 
     def status(self) -> int:
+        problem = self._problem()
+        if problem is not None:
+            click.echo(f"streams-importer: {plain(problem, 1000)}", err=True)
+        return 0 if problem is None else 1
+
+    def _problem(self) -> str | None:
+        """Why this is no good end."""
+        if self.was_stopped:
+            return "stopped before all was done; what is left stays queued"
         if self._paused is not None:
-            click.echo(f"streams-importer: nothing left but what is paused: {plain(self._paused)}", err=True)
-            return 1
+            return f"nothing left but what is paused: {self._paused}; when it is put right: streams-importer resume"
         unusable = self._wiring.imports.left_alone
         if unusable:
-            click.echo(f"streams-importer: left alone: {plain('; '.join(unusable.values()))}", err=True)
-            return 1
+            return f"left alone: {'; '.join(unusable.values())}"
+        unknown = self._wiring.imports.undefined(self._wanted)
+        if unknown:
+            return f"no such import: {', '.join(unknown)}; produce defines one"
         statuses = self._wiring.board.read(self._names())
         dead = sum(status.dead_lettered - self._dead_at_start.get(name, 0) for name, status in statuses.items())
-        if dead:
-            click.echo(f"streams-importer: {dead} shards were dead-lettered; see: streams-importer dlq list", err=True)
-        return 1 if dead else 0
+        return f"{dead} shards were dead-lettered; see: streams-importer dlq list" if dead else None

@@ -16,4 +16,9 @@ def demo(points: int, workers: int, seed: int) -> None:
     """Import a generated Open Charge Map through a private Redis into a private MongoDB, twice, and prove the result."""
     from .demonstration import Demonstration  # a third of the start-up time of every other command otherwise
 
-    raise SystemExit(0 if Demonstration(points, workers, seed, Console()).run() else 1)
+    try:
+        is_proved = Demonstration(points, workers, seed, Console()).run()
+    except KeyboardInterrupt:
+        click.echo("Stopped. Nothing is left behind.", err=True)
+        raise
+    raise SystemExit(0 if is_proved else 1)

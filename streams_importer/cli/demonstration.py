@@ -20,6 +20,7 @@ from ..application.snapshot import Snapshot
 from ..console.view import render
 from ..domain.errors import Unavailable
 from ..domain.planner import plan_id_ranges
+from ..embedded.guardian import die_with_parent
 from ..embedded.servers import EmbeddedServers
 from ..embedded.stand_in import StandInProcess
 from ..embedded.stand_in_queries import least_requests
@@ -82,10 +83,17 @@ class Demonstration:
         self._console.print(f"$ streams-importer {' '.join(plan)}", style="bold", highlight=False)
         subprocess.run([*command, *plan], env=environment, check=True)
         self._console.print(
-            f"$ streams-importer consume --until-empty   (× {self._workers} processes)", style="bold", highlight=False
+            f"$ streams-importer consume --until-empty   (× {self._workers} processes)",
+            style="bold",
+            highlight=False,
+            soft_wrap=True,
         )
         workers = [
-            subprocess.Popen([*command, "-q", "consume", "--until-empty", "--name", f"worker.{number + 1}"], env=environment)
+            subprocess.Popen(
+                [*command, "-q", "consume", "--until-empty", "--name", f"worker.{number + 1}"],
+                env=environment,
+                preexec_fn=die_with_parent(),
+            )
             for number in range(self._workers)
         ]
         try:

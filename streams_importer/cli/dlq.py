@@ -39,7 +39,9 @@ def list_(globals_: Globals, /, import_name: str | None, limit: int, json_: bool
         for letter in letters:
             click.echo(msgspec.json.encode(asdict(letter)).decode())
     elif letters:
-        Console().print(render_letters(letters))
+        console = Console()
+        # Into a pipe or a file lines are as long as they are.
+        console.print(render_letters(letters), width=None if console.is_terminal else 240)
     else:
         click.echo(f"{name}: no dead letters")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -58,6 +59,9 @@ for _command in _COMMANDS.values():
 
 
 def main() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows only ASCII is no reason to fail
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -72,6 +76,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; not an error of ours
         code = 1
+    except OSError as error:
+        code = _say(f"{error.strerror or error}", 1)
     except Exception as error:
         if any(re.fullmatch(r"-v+|--verbose", argument) for argument in sys.argv[1:]):
             traceback.print_exc()

@@ -82,4 +82,6 @@ class Globals:
 
     def wiring(self, environment: dict[str, str], **given: Any) -> Wiring:
         chosen = servers(given["redis_url"], given["mongodb_uri"], given["redis_tls_verify"], given["redis_ca_file"])
-        return Wiring(chosen, Upstreams.from_environment(environment), self.namespace, self.events)
+        wiring = Wiring(chosen, Upstreams.from_environment(environment), self.namespace, self.events)
+        click.get_current_context().call_on_close(wiring.close)
+        return wiring

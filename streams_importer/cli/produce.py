@@ -34,12 +34,17 @@ _RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})\Z")
 @click.option("--id-range", metavar="LO..HI", help="Ids greater than LO, up to HI.")
 @setting("--shard-size", type=int, default=DEFAULT_SHARD_SIZE, show_default=True, help="Ids in a shard.")
 @setting(
-    "--rate", "rates", multiple=True, type=ListItem(), metavar="LIMIT", help="Requests for the whole fleet, as in 1/s or 600/m."
+    "--rate",
+    "rates",
+    multiple=True,
+    type=ListItem(),
+    metavar="LIMIT",
+    help="Requests for the whole fleet, as in 1/s or 600/m. [1/s]",
 )
 @setting("--page-size", type=int, help=f"Records asked for at a time, up to {MAX_PAGE_SIZE}. [1000]")
 @setting("--lease", "lease_s", type=Duration(), help="How long a silent worker keeps a shard. [15s]")
 @setting("--max-attempts", type=int, help="Failed attempts before a shard is dead-lettered. [5]")
-@setting("--max-crashes", type=int, help="Crashes before a shard is dead-lettered. [3]")
+@setting("--max-crashes", type=int, help="Crashes before a shard is dead-lettered; stored, not counted yet. [3]")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Wait after the first failed attempt; doubles. [5s]")
 @click.option("--again", is_flag=True, help="Queue shards that are done, too, as a new run.")
 @click.option("--missing", is_flag=True, help="Queue what the ledger has as pending and Redis does not have.")
@@ -56,7 +61,8 @@ def produce(
     missing: bool,
     **given: Any,
 ) -> None:
-    """Plan shards and queue each of them once. Without --country or --id-range: the whole source."""
+    """Plan shards and queue each of them once. Without --country or --id-range: the whole source. Without IMPORT: the only one
+    there is, else openchargemap."""
     if missing and (countries or id_range or again):
         raise BadSetting("--missing goes alone: it queues what was planned before")
     wanted = _axes(countries, id_range, shard_size)

@@ -24,6 +24,7 @@ def status(globals_: Globals, /, import_name: str | None, json_: bool, **given: 
     """Show what is queued, leased, delayed, dead and done."""
     wiring = globals_.wiring(dict(os.environ), **given)
     snapshot = wiring.snapshot([import_name] if import_name else [])
+    wiring.imports.check_original()
     if import_name and import_name not in snapshot.imports:
         raise BadSetting(f"there is no import {import_name!r}; status without a name shows all")
     if json_:

@@ -30,7 +30,8 @@ def render(snapshot: Snapshot) -> RenderableType:
 
 def render_letters(letters: Sequence[DeadLetter]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD)
-    for column in ("shard", "error", "status", "attempts", "died", "message"):
+    table.add_column("shard", no_wrap=True, overflow="ignore")  # whole, so that it can be copied
+    for column in ("error", "status", "attempts", "died", "message"):
         table.add_column(column, overflow="fold")
     for letter in letters:
         cells = (letter.shard_key or "(garbage)", letter.error, letter.status, letter.attempts, letter.died_at, letter.message)
@@ -55,6 +56,8 @@ def _import(name: str, status: ImportStatus, held_for_s: float) -> RenderableTyp
     )
     limit = Text(f"  limit {plain(status.limit, 40)}") if status.limit else Text("")
     block.add_row("  requests", requests + limit)
+    if status.dead:
+        block.add_row("", Text(f"why they died, and the way back: streams-importer dlq list {plain(name, 63)}", style="dim"))
     if status.paused is not None:
         since, by, reason = (plain(part) for part in (status.paused.since, status.paused.by, status.paused.reason))
         block.add_row("", Text(f"{plain(name, 63)} is PAUSED since {since} by {by}: {reason}", style="bold yellow"))
@@ -78,8 +81,8 @@ def _bar(status: ImportStatus) -> RenderableType:
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
-    settled = run.done + run.failed
-    line.add_row(ProgressBar(total=max(run.total, 1), completed=settled), f"{settled}/{run.total}")
+    label = Text(f"{run.done:,}/{run.total:,}").append(f" {run.failed:,} failed" if run.failed else "", style="bold red")
+    line.add_row(ProgressBar(total=max(run.total, 1), completed=run.done), label)
     return line
 
 

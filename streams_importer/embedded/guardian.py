@@ -39,7 +39,7 @@ class Guardian:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._die_with_us = _die_with_parent()
+        self._die_with_us = die_with_parent()
 
     def handle(self, line: bytes) -> None:
         request = json.loads(line)
@@ -79,7 +79,8 @@ class Guardian:
                 child.wait()
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
+    """For a child's `preexec_fn`: the kernel ends it when the thread that starts it is gone, however that came about."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork

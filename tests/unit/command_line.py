@@ -95,6 +95,9 @@ class FakeWiring:
         self.servers: Servers | None = None
         self.namespace = ""
 
+    def close(self) -> None:
+        """Stores outlive the commands."""
+
     def __call__(self, servers: Servers, upstreams: Upstreams, namespace: str, events: EventSink) -> FakeWiring:
         """Takes the place of the class."""
         self.servers, self.upstreams, self.namespace, self.events = servers, upstreams, namespace, events

@@ -34,7 +34,7 @@ BUSY = ImportStatus(
     dead_lettered=24,
     limit="10/s",
 )
-BUSY_NUMBERS = ["1,201", "42", "33", "24", "4,125", "25", "4150/5426", "37,565", "11,001", "12,002", "13,003", "1,404", "155",
+BUSY_NUMBERS = ["1,201", "42", "33", "24", "4,125", "25", "4,125/5,426", "37,565", "11,001", "12,002", "13,003", "1,404", "155",
                 "6,786", "10/s"]  # fmt: skip
 WORKER = WorkerStatus("worker.1:ab12cd34", ["openchargemap"], 4, 0.4, 1234.5)
 LETTER = DeadLetter("1-1", "ids:0..10000", "http_400", "api.example: answered 400", "400", "5", "7", "w:1",
