@@ -32,11 +32,6 @@ class RedisBoard:
             replies = pipe.execute(raise_on_error=False)
             return {name: _status(*replies[i * 5 : i * 5 + 5]) for i, name in enumerate(imports)}
 
-    def in_flight(self, imports: Sequence[str]) -> int:
-        """Shards that are queued, leased or delayed."""
-        statuses = self.read(imports).values()
-        return sum(status.queued + status.leased + status.delayed for status in statuses)
-
 
 def _status(length: Any, pending: Any, delayed: Any, dead: Any, counters: Any) -> ImportStatus:
     for reply in (length, delayed, dead, counters):

@@ -64,10 +64,6 @@ class Outages:
             now = self._ended[server] = self._clock()
         self._events("outage over", server=server, seconds=round(now - since, 1))
 
-    def is_away(self, server: str) -> bool:
-        with self._lock:
-            return server in self._since
-
     def seconds_since(self, server: str) -> float:
         """How long ago the server's last outage ended; infinite when there was none, 0 while it lasts."""
         with self._lock:

@@ -14,12 +14,3 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a duration; write 250ms, 10s, 5m, 1h or 1d")
     return float(match[1]) * _UNIT_SECONDS[match[2]]
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest of the spellings above that reads back as the same duration."""
-    for unit in ("d", "h", "m", "s"):
-        amount = seconds / _UNIT_SECONDS[unit]
-        if amount >= 1 and amount == int(amount):
-            return f"{int(amount)}{unit}"
-    return f"{round(seconds * 1000)}ms"

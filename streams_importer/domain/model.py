@@ -63,11 +63,6 @@ class Lease:
     was: str = ""
     """The state under which the shard was counted before it was queued: given back when queueing it was a mistake."""
 
-    @property
-    def first_seen_ms(self) -> int:
-        """When the shard was queued, on Redis' clock."""
-        return int(self.entry.partition("-")[0])
-
 
 @dataclass(frozen=True, slots=True)
 class Garbage:

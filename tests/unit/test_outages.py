@@ -64,7 +64,7 @@ def test_without_an_outage_nothing_is_told(scene: Scene) -> None:
     assert scene.outages.patiently(CancelToken(), failing()) == "answer"
     assert scene.events.told == []
     assert scene.outages.seconds_since("Redis") == float("inf")
-    assert not scene.outages.is_away("Redis")
+    assert scene.outages.seconds_since("Redis") > 0
 
 
 def test_an_outage_is_one_line_when_it_starts_and_one_with_its_length_when_it_ends(scene: Scene) -> None:
@@ -121,7 +121,7 @@ def test_two_servers_away_at_the_same_time_are_two_outages(scene: Scene) -> None
     scene.outages.away(REDIS)
     scene.now += 3
     scene.outages.back("MongoDB")
-    assert scene.outages.is_away("Redis")
+    assert scene.outages.seconds_since("Redis") == 0
     scene.outages.back("Redis")
     assert [(name, details["server"]) for name, _, details in scene.events.told] == [
         ("outage", "Redis"),
@@ -134,7 +134,6 @@ def test_two_servers_away_at_the_same_time_are_two_outages(scene: Scene) -> None
 def test_a_call_that_met_both_servers_away_ends_both_outages(scene: Scene) -> None:
     scene.outages.patiently(Waits(scene), failing(MONGODB, REDIS))
     assert sorted(details["server"] for details in scene.events.details("outage over")) == ["MongoDB", "Redis"]
-    assert not scene.outages.is_away("MongoDB")
 
 
 def test_a_second_outage_is_told_again(scene: Scene) -> None:
