@@ -30,6 +30,7 @@ GONE_WITHIN_S = 20.0
 OWNER = """
 import json, signal
 from streams_importer.embedded.servers import EmbeddedServers
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background hands down that it is ignored
 with EmbeddedServers() as s:
     pids = [s.redis_pid, s.mongod_pid, s.guardian_pid]
     FORK
