@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -30,6 +31,8 @@ from typing import Any
 GRACE_S = 3.0
 """Time for a server to end on SIGTERM before it is killed: what it would still write is thrown away anyway."""
 
+MANY_FILES = 64_000
+"""What MongoDB recommends."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -94,6 +97,14 @@ def die_with_parent() -> Callable[[], None] | None:
     return ask_kernel
 
 
+def _allow_many_files() -> None:
+    """mongod opens a file for each collection and index and dies where it cannot; most systems begin with 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(MANY_FILES, most)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def _say(**message: Any) -> None:
     with suppress(OSError):  # the owner is gone; the loop is about to notice
         os.write(1, json.dumps(message).encode() + b"\n")
@@ -146,6 +157,7 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, leave)
+    _allow_many_files()
     folder = tempfile.mkdtemp(dir=sys.argv[2], prefix=sys.argv[3])  # mode 0700
     guardian = Guardian(folder)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -46,6 +47,13 @@ def test_both_servers_answer_and_majority_writes_work(redis_client: redis.Redis,
     with mongo_db.client.start_session() as session, session.start_transaction():
         points.insert_one({"_id": 2}, session=session)
     assert points.count_documents({}) == 2
+
+
+def test_the_servers_may_open_as_many_files_as_the_system_allows(servers: EmbeddedServers) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for pid in (servers.redis_pid, servers.mongod_pid):
+        allowed, _ = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        assert allowed >= min(most, 64_000) if most != resource.RLIM_INFINITY else allowed >= 64_000
 
 
 def test_redis_keeps_a_log_and_never_evicts(redis_client: redis.Redis) -> None:
