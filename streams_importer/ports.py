@@ -191,6 +191,10 @@ class Upstream(Protocol):
 class Source(Protocol):
     """What an upstream looks like."""
 
+    @property
+    def has_upper_time_bound(self) -> bool:
+        """Whether it can be asked for an end of time. If not, every window downloads all that is newer, too."""
+
     def check_countries(self, codes: Sequence[str], cancel: Cancel) -> None:
         """Raises BadSetting naming the codes that the upstream does not know."""
 

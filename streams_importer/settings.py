@@ -22,9 +22,11 @@ DEFAULT_FILE = "streams-importer.toml"
 DEFAULT_IMPORT = "openchargemap"
 OCM_BASE_URL = "https://api.openchargemap.io/v3"
 ENV_PREFIX = "STREAMS_IMPORTER_"
+LONGEST_IDLE_S = 30 * 86400.0
 
 _TEXT_SETTINGS = ("namespace", "log_format", "redis_url", "redis_tls_verify", "redis_ca_file", "mongodb_uri", "name")
-FILE_SETTINGS = (*_TEXT_SETTINGS, "concurrency", "shutdown_timeout")
+_NUMBER_SETTINGS = ("concurrency", "max_backlog", "shard_size")
+FILE_SETTINGS = (*_TEXT_SETTINGS, *_NUMBER_SETTINGS, "shutdown_timeout")
 _IMPORT_SETTINGS = {
     "source": str,
     "collection": str,
@@ -73,12 +75,37 @@ class Servers:
     redis_ca_file: str | None = None
 
 
-def servers(redis_url: str | None, mongodb_uri: str | None, tls_verify: str, ca_file: str | None) -> Servers:
-    """Both or nothing: nobody loses an import to a server that was not meant."""
-    if not redis_url or not mongodb_uri:
-        missing = " and ".join(name for name, value in (("REDIS_URL", redis_url), ("MONGODB_URI", mongodb_uri)) if not value)
-        raise BadSetting(f"{missing} not set: set both REDIS_URL and MONGODB_URI; to only look around: streams-importer demo")
-    return Servers(redis_url, mongodb_uri, tls_verify, ca_file)
+def servers(
+    redis_url: str | None,
+    mongodb_uri: str | None,
+    tls_verify: str,
+    ca_file: str | None,
+    *,
+    embedded: bool = False,
+    at_terminal: bool = False,
+) -> Servers | None:
+    """None: the embedded pair, asked for or for a person who configured none. Nobody loses an import to a server not meant."""
+    if embedded and (redis_url or mongodb_uri):
+        given = " and ".join(name for name, value in (("REDIS_URL", redis_url), ("MONGODB_URI", mongodb_uri)) if value)
+        raise BadSetting(f"--embedded goes without {given}: leave out one or the other")
+    if redis_url and mongodb_uri:
+        return Servers(redis_url, mongodb_uri, tls_verify, ca_file)
+    if not redis_url and not mongodb_uri and (embedded or at_terminal):
+        return None
+    missing = " and ".join(name for name, value in (("REDIS_URL", redis_url), ("MONGODB_URI", mongodb_uri)) if not value)
+    raise BadSetting(
+        f"{missing} not set: set both REDIS_URL and MONGODB_URI, or neither and add --embedded for private servers in this folder"
+    )
+
+
+def embedded_idle_s(environment: Mapping[str, str]) -> float:
+    """After how long without a command that uses it the embedded pair stops."""
+    name = f"{ENV_PREFIX}EMBEDDED_IDLE"
+    text = environment.get(name) or "10m"
+    idle_s = duration(name, text)
+    if idle_s > LONGEST_IDLE_S:
+        raise BadSetting(f"{name}={text}: must be 0s to 30d")
+    return idle_s
 
 
 def read_file(path: str | None) -> ImportFile:
@@ -134,7 +161,7 @@ def worker_label(environment: Mapping[str, str] = os.environ) -> str:
 def _check_setting(file: str, name: str, value: object) -> None:
     if name not in FILE_SETTINGS:
         raise BadSetting(f"{file}: unknown setting {plain(name, 60)}; known are {', '.join(FILE_SETTINGS)} and [imports.NAME]")
-    if type(value) is not (int if name == "concurrency" else str):
+    if type(value) is not (int if name in _NUMBER_SETTINGS else str):
         raise BadSetting(f"{file}: {name} has the wrong type; write it as you would on the command line")
     if name in ("redis_url", "mongodb_uri") and ("@" in str(value) or "password" in str(value).lower()):
         raise BadSetting(f"{file}: {name} holds a log-in; secrets stay out of files: set {name.upper()} in the environment")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -108,8 +108,8 @@ class Wiring:
     def queue(self, label: str, client: Redis | None = None) -> RedisQueue:
         return RedisQueue(client or self.redis, self.keys, consumer_name(label, secrets.token_hex(4)))
 
-    def producer(self) -> Producer:
-        return Producer(self.queue("produce"), self.ledger)
+    def producer(self, room_for: Callable[[int], int]) -> Producer:
+        return Producer(self.queue("produce"), self.ledger, room_for)
 
     def set_up(self, definition: Definition) -> None:
         """Indexes and group of one import; safe to repeat, and by many at a time."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import TypeVar
 
 from ..domain.model import STORED_VERSION
 from ..domain.shard_key import Scope
@@ -14,11 +15,14 @@ from ..ports import Ledger, LedgerRow, ShardQueue
 from .housekeeper import queued_shard
 
 BATCH = 1000
+T = TypeVar("T")
+OPENED_AGAIN = ("done", "cancelled")
+"""What `--again` goes over once more; failed shards have a way back of their own, with their checkpoint."""
 
 
 @dataclass(slots=True)
 class Produced:
-    """What became of the planned shards. Those in flight, done or failed are left as they are."""
+    """What became of the planned shards. Those in flight, done, failed or cancelled are left as they are."""
 
     run: str
     planned: int = 0
@@ -26,29 +30,36 @@ class Produced:
     in_flight: int = 0
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     other: int = 0
-    """Split or cancelled, or written by a newer version of us."""
+    """Split, or written by a newer version of us."""
 
 
 def new_run(now: datetime) -> str:
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
+def _unbounded(wanted: int) -> int:
+    return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Producer:
     queue: ShardQueue
     ledger: Ledger
+    room_for: Callable[[int], int] = _unbounded
+    """How many shards may be queued now, of the number given; it waits until that is one at least."""
 
     def produce(
         self, import_name: str, scopes: Iterable[Scope], run: str, *, again: bool, progress: Callable[[Produced], None]
     ) -> Produced:
         produced = Produced(run)
-        plan = iter(scopes)
-        while batch := [scope.key for scope in islice(plan, BATCH)]:
+        for batch in self._batches(scope.key for scope in scopes):
             rows, _ = self.ledger.plan(import_name, batch, run)
             if again:
-                done = [key for key, row in rows.items() if row.status == "done"]
-                rows.update(self.ledger.reopen(import_name, done, "done", run) if done else {})
+                for state in OPENED_AGAIN:
+                    keys = [key for key, row in rows.items() if row.status == state]
+                    rows.update(self.ledger.reopen(import_name, keys, state, run) if keys else {})
             self._queue(import_name, [rows[key] for key in dict.fromkeys(batch)], produced)
             progress(produced)
         return produced
@@ -56,22 +67,29 @@ class Producer:
     def produce_missing(self, import_name: str, run: str, progress: Callable[[Produced], None]) -> Produced:
         """Queues what the ledger has as pending and Redis does not have."""
         produced = Produced(run)
-        rows = iter(self.ledger.pending(import_name))
-        while batch := list(islice(rows, BATCH)):
+        for batch in self._batches(self.ledger.pending(import_name)):
             self._queue(import_name, batch, produced)
             progress(produced)
         return produced
+
+    def _batches(self, items: Iterable[T]) -> Iterator[list[T]]:
+        """As large as there is room for. Nobody waits for room when nothing is left."""
+        remaining = iter(items)
+        for first in remaining:
+            yield [first, *islice(remaining, self.room_for(BATCH) - 1)]
 
     def _queue(self, import_name: str, rows: Sequence[LedgerRow], produced: Produced) -> None:
         produced.planned += len(rows)
         waiting = []
         for row in rows:
-            if row.v > STORED_VERSION or row.status in ("split", "cancelled"):
+            if row.v > STORED_VERSION or row.status == "split":
                 produced.other += 1
             elif row.status == "done":
                 produced.done += 1
             elif row.status == "failed":
                 produced.failed += 1
+            elif row.status == "cancelled":
+                produced.cancelled += 1
             else:
                 waiting.append(row)
         if waiting:

@@ -39,6 +39,10 @@ class ImportStatus:
     paused: Pause | None = None
     limit: str | None = None
 
+    @property
+    def in_flight(self) -> int:
+        return self.queued + self.leased + self.delayed
+
     def with_settings(self, paused: Pause | None, limit: str) -> ImportStatus:
         return replace(self, paused=paused, limit=limit)
 

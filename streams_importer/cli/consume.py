@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..application.cancellation import CancelToken
+from ..application.completion import Completion
 from ..application.consumer import Consumer
 from ..application.shutdown import Shutdown
 from ..domain.definition import Definition
@@ -55,7 +56,7 @@ def consume(
         raise BadSetting(f"--shutdown-timeout {shutdown_timeout:g}s: must be 0s to 1d")
     overrides = {key: given[key] for key in ("lease_s", "max_attempts", "max_crashes", "retry_delay_s")}
     Definition("check").changed(**overrides)
-    wiring = globals_.wiring(dict(os.environ), **given)
+    wiring = globals_.wiring(dict(os.environ), creates=True, **given)
     wiring.upstreams.require_key()
     stop = CancelToken()
     Shutdown(stop).install()
@@ -118,38 +119,20 @@ def _leave(code: int, all_ended: bool) -> None:
 
 
 class _Burst:
-    """Burst mode: over when nothing is in flight and the ledger has nothing pending, or when all that is left is paused."""
+    """Burst mode: leaves when nothing is left to do."""
 
     def __init__(self, wiring: Wiring, worker: Worker, wanted: tuple[str, ...]) -> None:
         self._wanted = wanted
         self._wiring = wiring
         self._worker = worker
-        self._dead_at_start: dict[str, int] = {}
-        self._paused: str | None = None
+        self._completion = Completion(wiring.board.read, wiring.imports.paused, self._queued_what_was_missing)
         self.was_stopped = False
 
     def begin(self) -> None:
-        """Dead letters from before do not count."""
-        names = self._names()
-        self._dead_at_start = {name: status.dead_lettered for name, status in self._wiring.board.read(names).items()}
-
-    def _names(self) -> list[str]:
-        return list(self._wanted) or self._wiring.imports.names()
+        self._completion.begin(self._names())
 
     def is_over(self, consumer: Consumer) -> bool:
-        names = list(consumer.definitions)
-        statuses = self._wiring.board.read(names)
-        left = [name for name, status in statuses.items() if status.queued + status.leased + status.delayed]
-        if left:
-            paused = self._wiring.imports.paused()
-            if all(name in paused and not statuses[name].leased for name in left):
-                self._paused = "; ".join(f"{name} is paused: {paused[name].reason}" for name in left)
-                return True
-            return False
-        for name in names:
-            if self._wiring.ledger.has_pending(name) and self._worker.housekeeper.requeue_missing(name):
-                return False
-        return True
+        return self._completion.is_over(list(consumer.definitions))
 
     def status(self) -> int:
         problem = self._problem()
@@ -157,18 +140,20 @@ class _Burst:
             click.echo(f"streams-importer: {plain(problem, 1000)}", err=True)
         return 0 if problem is None else 1
 
+    def _names(self) -> list[str]:
+        return list(self._wanted) or self._wiring.imports.names()
+
+    def _queued_what_was_missing(self, name: str) -> bool:
+        return self._wiring.ledger.has_pending(name) and self._worker.housekeeper.requeue_missing(name) > 0
+
     def _problem(self) -> str | None:
         """Why this is no good end."""
         if self.was_stopped:
             return "stopped before all was done; what is left stays queued"
-        if self._paused is not None:
-            return f"nothing left but what is paused: {self._paused}; when it is put right: streams-importer resume"
         unusable = self._wiring.imports.left_alone
         if unusable:
             return f"left alone: {'; '.join(unusable.values())}"
         unknown = self._wiring.imports.undefined(self._wanted)
         if unknown:
             return f"no such import: {', '.join(unknown)}; produce defines one"
-        statuses = self._wiring.board.read(self._names())
-        dead = sum(status.dead_lettered - self._dead_at_start.get(name, 0) for name, status in statuses.items())
-        return f"{dead} shards were dead-lettered; see: streams-importer dlq list" if dead else None
+        return self._completion.problem(self._names())

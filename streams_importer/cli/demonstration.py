@@ -19,7 +19,7 @@ from ..adapters.log_events import LogEvents
 from ..application.snapshot import Snapshot
 from ..console.view import render
 from ..domain.errors import Unavailable
-from ..domain.planner import plan_id_ranges
+from ..domain.planner import IdRanges
 from ..embedded.guardian import die_with_parent
 from ..embedded.servers import EmbeddedServers
 from ..embedded.stand_in import StandInProcess
@@ -134,7 +134,7 @@ class Demonstration:
         """Reads everything back and compares it with what the upstream has."""
         ids = upstream.control.ids()
         stored = sorted(document["sourceId"] for document in wiring.database["pois"].find({}, {"sourceId": 1}))
-        ranges = [(scope.ids.low, scope.ids.high) for scope in plan_id_ranges(0, ids[-1], SHARD_SIZE) if scope.ids]
+        ranges = [(part.low, part.high) for part in IdRanges(0, ids[-1], SHARD_SIZE)]
         least = least_requests(ids, ranges, PAGE_SIZE)
         status = wiring.snapshot().imports[DEFAULT_IMPORT]
         checks = [

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..application.backlog import LOOK_EVERY_S, Backlog
 from ..application.cancellation import CancelToken
+from ..application.completion import Completion
 from ..application.producer import Produced, new_run
+from ..application.snapshot import ImportStatus
 from ..domain.definition import MAX_PAGE_SIZE, Definition
 from ..domain.errors import BadSetting
-from ..domain.planner import DEFAULT_SHARD_SIZE, count_id_ranges, plan_countries, plan_id_ranges
-from ..domain.shard_key import Scope
+from ..domain.planner import Plan
 from ..settings import DEFAULT_IMPORT, definition_from_file, one_rate
 from ..wiring import Wiring
+from .axes import read_axes, with_axes
 from .options import Duration, Globals, ImportName, ListItem, setting, with_servers
+from .produce_progress import ProduceProgress, produce_progress
+from .produce_report import Ended, report, report_plan
 
-_RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})\Z")
+MANY_SHARDS = 1_000_000
+"""More than this is more likely a slip of the keyboard than a wish."""
 
 
 @click.command(epilog="Example: streams-importer produce --country DE,FR --rate 1/s")
 @click.argument("import_name", metavar="[IMPORT]", required=False, type=ImportName())
-@click.option("--country", "countries", multiple=True, metavar="CC", help="A country shard; repeat, or separate by commas.")
-@click.option("--id-range", metavar="LO..HI", help="Ids greater than LO, up to HI.")
-@setting("--shard-size", type=int, default=DEFAULT_SHARD_SIZE, show_default=True, help="Ids in a shard.")
+@with_axes
 @setting(
     "--rate",
     "rates",
@@ -46,62 +45,110 @@ _RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})\Z")
 @setting("--max-attempts", type=int, help="Failed attempts before a shard is dead-lettered. [5]")
 @setting("--max-crashes", type=int, help="Crashes before a shard is dead-lettered; stored, not counted yet. [3]")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Wait after the first failed attempt; doubles. [5s]")
-@click.option("--again", is_flag=True, help="Queue shards that are done, too, as a new run.")
+@setting(
+    "--max-backlog", type=int, default=100_000, show_default=True, help="Shards in flight at most; waits for room, never drops."
+)
+@click.option("--again", is_flag=True, help="Queue shards that are done or cancelled, too, as a new run.")
 @click.option("--missing", is_flag=True, help="Queue what the ledger has as pending and Redis does not have.")
+@click.option("--wait", is_flag=True, help="Wait for the workers; 1 if a shard was dead-lettered meanwhile.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be queued, and what it costs at least.")
+@click.option("--yes", is_flag=True, help=f"More than {MANY_SHARDS:,} shards are meant.")
+@click.option("--json", "json_", is_flag=True, help="The run as one JSON object.")
 @with_servers
 @click.pass_obj
 def produce(
     globals_: Globals,
     /,
     import_name: str | None,
-    countries: tuple[str, ...],
-    id_range: str | None,
-    shard_size: int,
+    max_backlog: int,
     again: bool,
     missing: bool,
+    wait: bool,
+    dry_run: bool,
+    yes: bool,
+    json_: bool,
     **given: Any,
 ) -> None:
-    """Plan shards and queue each of them once. Without --country or --id-range: the whole source. Without IMPORT: the only one
-    there is, else openchargemap."""
-    if missing and (countries or id_range or again):
+    """Plan shards and queue each of them once. --country, --bbox, --id-range and --from/--to combine; without any of them: the
+    whole source. Without IMPORT: the only one there is, else openchargemap."""
+    axes = read_axes(**{name: given.pop(name) for name in _AXES})
+    if missing and (again or dry_run or not axes.is_whole_source):
         raise BadSetting("--missing goes alone: it queues what was planned before")
-    wanted = _axes(countries, id_range, shard_size)
+    if dry_run and wait:
+        raise BadSetting("--dry-run queues nothing that --wait could wait for: give one of them")
+    if max_backlog < 1:
+        raise BadSetting(f"--max-backlog {max_backlog}: must be 1 or more")
     _changed(Definition("check"), given)
-    wiring = globals_.wiring(dict(os.environ), **given)
+    wiring = globals_.wiring(dict(os.environ), creates=True, **given)
     definition = _definition(globals_, wiring, import_name, given)
-    run = new_run(datetime.now(UTC))
-    if missing:
-        plan: Iterator[Scope] | None = None
-        total = None
-    else:
+    plan: Plan | None = None
+    if not missing:
         wiring.upstreams.require_key()
-        plan, total = _plan(wiring, definition, *wanted, shard_size)
-    wiring.set_up(definition)
-    wiring.imports.save(definition, run)
-    with _progress(total) as progress:
-        if plan is None:
-            produced = wiring.producer().produce_missing(definition.name, run, progress)
-        else:
-            produced = wiring.producer().produce(definition.name, plan, run, again=again, progress=progress)
-    _report(definition, produced, again)
+        source = wiring.source_of(definition)
+        for line in axes.in_words(source):
+            click.echo(line, err=True)
+        plan = axes.plan(source, CancelToken())
+        if plan.count > MANY_SHARDS and not (yes or dry_run):
+            raise BadSetting(f"that would be {plan.count:,} shards: cut more coarsely, or add --yes if they are meant")
+    if dry_run and plan is not None:
+        report_plan(definition, plan, json_)
+        return
+    command = _Produce(wiring, definition, max_backlog)
+    produced = command.queue(plan, again=again)
+    ended = command.wait() if wait else None
+    report(definition, produced, ended, json_)
+    raise SystemExit(1 if ended is not None and ended.problem else 0)
 
 
-def _axes(countries: tuple[str, ...], id_range: str | None, shard_size: int) -> tuple[list[str], tuple[int, int] | None]:
-    codes = [code.strip().upper() for text in countries for code in text.split(",") if code.strip()]
-    if countries and not codes:
-        raise BadSetting("--country: name at least one country, as in --country DE")
-    if codes and id_range:
-        raise BadSetting("--country and --id-range do not combine yet: give one of them")
-    bounds = None
-    if id_range is not None:
-        match = _RANGE.match(id_range.strip())
-        if match is None:
-            raise BadSetting(f"--id-range {id_range!r}: write it as LO..HI, as in 0..500000")
-        bounds = int(match[1]), int(match[2])
-        plan_id_ranges(*bounds, shard_size)
-    elif shard_size < 1:
-        raise BadSetting(f"--shard-size {shard_size}: must be 1 or more")
-    return codes, bounds
+_AXES = ("countries", "bbox", "grid", "id_range", "shard_size", "from_", "to", "window_s")
+
+
+class _Produce:
+    """One run: queued first, waited for then."""
+
+    def __init__(self, wiring: Wiring, definition: Definition, max_backlog: int) -> None:
+        self._wiring = wiring
+        self._name = definition.name
+        self._definition = definition
+        self._max_backlog = max_backlog
+        self._run = new_run(datetime.now(UTC))
+        read: Callable[[Any], dict[str, ImportStatus]] = wiring.board.read
+        self._completion = Completion(read, wiring.imports.paused, wiring.ledger.has_pending)
+        self._before: ImportStatus | None = None
+
+    def queue(self, plan: Plan | None, *, again: bool) -> Produced:
+        """The plan, or with none what is missing."""
+        self._wiring.set_up(self._definition)
+        self._wiring.imports.save(self._definition, self._run)
+        self._completion.begin([self._name])
+        self._before = self._status()
+        with produce_progress(None if plan is None else plan.count) as progress:
+            backlog = Backlog(self._max_backlog, lambda: self._status().in_flight, progress.full, time.sleep)
+            producer = self._wiring.producer(backlog.room_for)
+            if plan is None:
+                return producer.produce_missing(self._name, self._run, progress.queued)
+            return producer.produce(self._name, plan, self._run, again=again, progress=progress.queued)
+
+    def wait(self) -> Ended:
+        started, of = time.monotonic(), self._status().in_flight
+        patiently, never = self._wiring.outages.patiently, CancelToken()
+        with produce_progress(of) as progress:
+            try:
+                while not patiently(never, lambda: self._is_over(progress, of)):
+                    time.sleep(LOOK_EVERY_S)
+            except KeyboardInterrupt:
+                click.echo(f"stopped waiting; what is left of {self._name} stays queued", err=True)
+                raise
+        before = {} if self._before is None else self._before.records
+        records = {name: number - before.get(name, 0) for name, number in self._status().records.items()}
+        return Ended(time.monotonic() - started, records, self._completion.problem([self._name]))
+
+    def _is_over(self, progress: ProduceProgress, of: int) -> bool:
+        progress.waiting(self._status(), of, len(self._wiring.live_leases()))
+        return self._completion.is_over([self._name])
+
+    def _status(self) -> ImportStatus:
+        return self._wiring.board.read([self._name])[self._name]
 
 
 def _definition(globals_: Globals, wiring: Wiring, import_name: str | None, given: dict[str, Any]) -> Definition:
@@ -123,46 +170,3 @@ def _changed(definition: Definition, given: dict[str, Any]) -> Definition:
     """With what the flags and the environment say, checked."""
     names = ("page_size", "lease_s", "max_attempts", "max_crashes", "retry_delay_s")
     return definition.changed(rate=one_rate(given["rates"]), **{name: given[name] for name in names})
-
-
-def _plan(
-    wiring: Wiring, definition: Definition, codes: list[str], bounds: tuple[int, int] | None, shard_size: int
-) -> tuple[Iterator[Scope], int]:
-    source, cancel = wiring.source_of(definition), CancelToken()
-    if codes:
-        source.check_countries(codes, cancel)
-        return plan_countries(codes), len(dict.fromkeys(codes))
-    low, high = bounds or (0, source.highest_id(cancel))
-    return plan_id_ranges(low, high, shard_size), count_id_ranges(low, high, shard_size)
-
-
-@contextmanager
-def _progress(total: int | None) -> Iterator[Callable[[Produced], None]]:
-    """A bar on a terminal, else a line a second."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (TextColumn("queueing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=total)
-            yield lambda produced: bar.update(task, completed=produced.planned)
-        return
-    last = time.monotonic()
-
-    def line(produced: Produced) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 1:
-            last = time.monotonic()
-            print(f"{produced.planned} of {total or '?'} shards looked at, {produced.queued} queued", file=sys.stderr, flush=True)
-
-    yield line
-
-
-def _report(definition: Definition, produced: Produced, again: bool) -> None:
-    left = [
-        (produced.in_flight, "in flight already"),
-        (produced.done, "done already (--again queues them)"),
-        (produced.failed, "failed (dlq replay brings them back)"),
-        (produced.other, "left alone"),
-    ]
-    rest = "".join(f", {number} {what}" for number, what in left if number)
-    click.echo(f"{definition.name}: run {produced.run}: {produced.queued} shards queued of {produced.planned}{rest}")

@@ -183,6 +183,18 @@ def row_country_id(row: Any) -> Any:
     return info.get("CountryID") if isinstance(info, dict) else None
 
 
+def row_place(row: Any) -> tuple[float, float] | None:
+    """Latitude and longitude as they are written, if they are on the globe."""
+    info = row.get("AddressInfo") if isinstance(row, dict) else None
+    if not isinstance(info, dict):
+        return None
+    latitude: Any = info.get("Latitude")
+    longitude: Any = info.get("Longitude")
+    if type(latitude) not in (int, float) or type(longitude) not in (int, float):
+        return None
+    return (latitude, longitude) if -90 <= latitude <= 90 and -180 <= longitude <= 180 else None
+
+
 def to_record(row: Any) -> Record | Reject:
     """Maps one row. It takes the row over: what is computed at answer time is removed in place, not from a copy."""
     if isinstance(row, BadRow):
@@ -200,7 +212,7 @@ def to_record(row: Any) -> Record | Reject:
         hashed = content_hash(row)
     except (ValueError, OverflowError, RecursionError):
         return _reject("not_encodable", row)
-    return Record(f"openchargemap:{identifier}", identifier, _updated_at(row), _location(info), row, hashed)
+    return Record(f"openchargemap:{identifier}", identifier, row_updated_at(row), _location(row), row, hashed)
 
 
 def _reject(reason: str, row: Any) -> Reject:
@@ -255,8 +267,8 @@ def _own_fields(fields: dict[str, Any], references: dict[str, str]) -> dict[str,
     }
 
 
-def _updated_at(row: dict[str, Any]) -> datetime | None:
-    text = row.get("DateLastStatusUpdate")
+def row_updated_at(row: Any) -> datetime | None:
+    text = row.get("DateLastStatusUpdate") if isinstance(row, dict) else None
     if not isinstance(text, str):
         return None
     try:
@@ -268,14 +280,10 @@ def _updated_at(row: dict[str, Any]) -> datetime | None:
     return at.replace(microsecond=at.microsecond // 1000 * 1000) if at >= _EARLIEST else None
 
 
-def _location(info: Any) -> dict[str, Any] | None:
+def _location(row: dict[str, Any]) -> dict[str, Any] | None:
     """A GeoJSON point, or None. Exactly (0, 0) is no place: it lies in the Atlantic, and is what an empty form saves as."""
-    if not isinstance(info, dict):
+    place = row_place(row)
+    if place is None or place == (0, 0):
         return None
-    latitude: Any = info.get("Latitude")
-    longitude: Any = info.get("Longitude")
-    if type(latitude) not in (int, float) or type(longitude) not in (int, float):
-        return None
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180) or (latitude == 0 and longitude == 0):
-        return None
+    latitude, longitude = place
     return {"type": "Point", "coordinates": [float(longitude), float(latitude)]}

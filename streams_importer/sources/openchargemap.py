@@ -30,10 +30,10 @@ from .ocm_records import (
     decode_document,
     decode_rows,
     decode_rows_one_by_one,
-    row_country_id,
     row_id,
     to_record,
 )
+from .ocm_selection import Selection
 
 COUNTRIES_CACHE = "openchargemap:countries"
 COUNTRIES_CACHE_S = 86_400
@@ -48,6 +48,8 @@ _HABITS = {"UK": "GB", "EL": "GR"}
 
 class OpenChargeMap:
     """`fetch` may be called by many threads at once."""
+
+    has_upper_time_bound = False
 
     def __init__(self, upstream: Upstream, cache: Cache, page_size: int = 1000) -> None:
         self._upstream = upstream
@@ -73,13 +75,12 @@ class OpenChargeMap:
         if scope.ids is not None and after >= scope.ids.high:
             return Page([], [], None, 0)
         country_id = None if scope.country is None else self._country_id(scope.country, cancel)
-        params = {"compact": "true", "verbose": "false", "sortby": "id_asc"}
+        selection = Selection(scope, country_id)
+        params = {"compact": "true", "verbose": "false", "sortby": "id_asc", **selection.params}
         params |= {"greaterthanid": str(after), "maxresults": str(self._page_size)}
-        if country_id is not None:
-            params["countryid"] = str(country_id)
         answer = self._upstream.get("poi", params, cancel)
         rows = self._decode(answer, (scope.key, after))
-        return page_of(rows, scope, after, country_id, answer.granted_us)
+        return page_of(rows, selection, after, answer.granted_us)
 
     def _country_id(self, code: str, cancel: Cancel) -> int:
         country_id = self._countries.by_code(cancel).get(code)
@@ -113,11 +114,13 @@ def start_of(scope: Scope, cursor: Cursor | None) -> int:
     return max(cursor, low)
 
 
-def page_of(rows: Iterable[Any], scope: Scope, after: int, country_id: int | None, order: int) -> Page:
-    """Checks the rows of one answer against what was asked for and maps them. Raises Transient when they are no progress."""
+def page_of(rows: Iterable[Any], selection: Selection, after: int, order: int) -> Page:
+    """Checks the rows of one answer against what was asked for and maps the shard's own. Raises Transient when they are no
+    progress."""
     records: list[Record] = []
     rejects: list[Reject] = []
-    high = MAX_ID if scope.ids is None else scope.ids.high
+    ids = selection.scope.ids
+    high = MAX_ID if ids is None else ids.high
     seen: set[int] = set()
     last = after
     empty = True
@@ -131,10 +134,10 @@ def page_of(rows: Iterable[Any], scope: Scope, after: int, country_id: int | Non
             elif identifier not in seen:  # seen: the same POI twice in a page, which happens; the sink keeps one
                 raise failure("wrong_order", WHERE, f"{identifier} after {last}")
             seen.add(identifier)
-            if country_id is not None and row_country_id(plain) != country_id and not _is_stub(row):
+            if not _is_stub(row) and selection.is_foreign(plain):
                 raise failure("foreign_rows", WHERE)
-        if last > high:
-            continue  # the next shard's
+        if last > high or not (_cannot_tell(row, plain) or selection.is_ours(plain)):
+            continue  # another shard's
         match to_record(row):
             case Record() as record:
                 records.append(record)
@@ -148,6 +151,11 @@ def page_of(rows: Iterable[Any], scope: Scope, after: int, country_id: int | Non
 def _is_stub(row: Any) -> bool:
     """Of a record too deep to decode only the id is known."""
     return isinstance(row, BadRow) and row.reason == "too_deep"
+
+
+def _cannot_tell(row: Any, plain: Any) -> bool:
+    """Where it belongs: it is rejected wherever it is met, so that it is not passed over in silence."""
+    return not isinstance(plain, dict) or _is_stub(row)
 
 
 class _FailedPages:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streams_importer.domain.planner import plan_id_ranges
+from streams_importer.domain.planner import IdRanges
 from streams_importer.embedded.stand_in_queries import least_requests
 
 from .fleet import Fleet
@@ -19,7 +19,7 @@ def test_two_workers_import_every_point_once_and_ask_for_every_page_once(fleet: 
     one.expect_everything_once()
     assert one.repeated() == 0
     ids = one.upstream.control.ids()
-    ranges = [(scope.ids.low, scope.ids.high) for scope in plan_id_ranges(0, ids[-1], 10_000) if scope.ids]
+    ranges = [(part.low, part.high) for part in IdRanges(0, ids[-1])]
     assert len(one.asked()) == least_requests(ids, ranges, 1000)
     assert all(asked.key_in_header for asked in one.upstream.log)
 

@@ -53,6 +53,8 @@ class Gate:
 class ScriptedSource:
     """Takes one step a call, in order: answers with a page, raises an error, or calls a function. `asked` holds the cursors."""
 
+    has_upper_time_bound = False
+
     def __init__(self, *steps: Step, highest: int = 100, countries: Sequence[str] = ("DE", "FR")) -> None:
         self.steps = list(steps)
         self.asked: list[Cursor | None] = []

@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from streams_importer.domain.axes import IdRange
 from streams_importer.domain.model import Record
-from streams_importer.domain.shard_key import IdRange, Scope
+from streams_importer.domain.shard_key import Scope
 from streams_importer.sources.ocm_records import decode_rows, decode_rows_one_by_one, to_record
+from streams_importer.sources.ocm_selection import Selection
 from streams_importer.sources.openchargemap import page_of
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "ocm"
@@ -107,7 +109,7 @@ def test_real_pages_pass_the_checks_and_read_the_same_one_by_one(compact: list[b
     for body in pages(compact):
         rows = decode_rows(body)
         assert decode_rows_one_by_one(body) == rows
-        page = page_of(rows, scope, cursor, None, 1)
+        page = page_of(rows, Selection(scope), cursor, 1)
         assert isinstance(page.next_cursor, int)
         cursor, seen = page.next_cursor, seen + len(page.records)
         assert page.rejects == []

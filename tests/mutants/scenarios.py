@@ -26,11 +26,12 @@ from streams_importer.adapters.redis_queue import RedisQueue
 from streams_importer.adapters.upstream import HttpUpstream
 from streams_importer.application.cancellation import CancelToken
 from streams_importer.application.settlement import Attempt, Settlement
+from streams_importer.domain.axes import Box, IdRange, Window
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import TooNew, Transient
 from streams_importer.domain.model import Checkpoint, Completed, Counts, Lease, Page, Record, Reject
 from streams_importer.domain.rates import parse_limit
-from streams_importer.domain.shard_key import IdRange, Scope
+from streams_importer.domain.shard_key import Scope
 from streams_importer.embedded.stand_in import StandIn
 from streams_importer.ports import QueuedShard
 from streams_importer.sources.openchargemap import OpenChargeMap
@@ -143,6 +144,23 @@ def an_ignored_filter_brings_no_foreign_row(world: World) -> None:
     upstream.control.add_fault("filter_ignored", ["countryid"], times=2)
     wanted = sorted(point.id for point in upstream.points.by_country[87])
     assert read_all(world, upstream, Scope(country="DE")) == wanted
+
+
+def a_box_brings_exactly_its_own_rows(world: World) -> None:
+    """At these latitudes the server's great circles leave the middle of the southern edge out, and bring more in the north."""
+    upstream = world.stand_in(points=2000, seed=5, odd_rate=0.0)
+    box = Box(45.0, -10.0, 55.0, 30.0)
+    places = [(point.id, point.latitude, point.longitude) for point in upstream.points.rows]
+    wanted = [number for number, north, east in places if north is not None and east is not None and box.contains(north, east)]
+    assert read_all(world, upstream, Scope(box=box)) == wanted
+
+
+def a_window_brings_exactly_its_own_rows(world: World) -> None:
+    upstream = world.stand_in(points=1000, seed=5, odd_rate=0.0)
+    times = sorted(point.updated for point in upstream.points.rows if point.updated is not None)
+    start, end = (datetime.fromtimestamp(int(times[len(times) * n // 3]), UTC) for n in (1, 2))
+    wanted = [point.id for point in upstream.points.rows if start.timestamp() <= (point.updated or 0) < end.timestamp()]
+    assert read_all(world, upstream, Scope(window=Window(start, end))) == wanted
 
 
 def read_all(world: World, upstream: StandIn, scope: Scope) -> list[int]:

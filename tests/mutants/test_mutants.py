@@ -17,7 +17,8 @@ from streams_importer.adapters.mongo_rejects import MongoRejects
 from streams_importer.application import settlement
 from streams_importer.domain import definition
 from streams_importer.embedded.stand_in import StandIn
-from streams_importer.sources import openchargemap
+from streams_importer.sources import ocm_selection, openchargemap
+from streams_importer.sources.ocm_selection import Selection
 
 from . import scenarios
 from .scenarios import World
@@ -47,7 +48,7 @@ def replacing(*changes: tuple[object, str, Any]) -> Callable[[pytest.MonkeyPatch
     return patch
 
 
-def _everything_is_newer(*_: object) -> bool:
+def _yes(*_: object) -> bool:
     return True
 
 
@@ -61,7 +62,7 @@ def _duplicates_are_stale(self: Any, records: Any, original: Any = mongo_sink._P
 
 
 def _open_whatever_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mongo_ledger, "_OPEN", {name: value for name, value in mongo_ledger._OPEN.items() if name != "v"})
+    monkeypatch.setattr(mongo_ledger, "OPEN", {name: value for name, value in mongo_ledger.OPEN.items() if name != "v"})
 
 
 def _blind_to_versions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +70,15 @@ def _blind_to_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition, "STORED_VERSION", 99)
 
 
-def _accepting_any_page(rows: Any, scope: Any, after: int, country_id: int | None, order: int) -> Any:
+def _accepting_any_page(rows: Any, selection: Any, after: int, order: int) -> Any:
     """A page without the checks of order and belonging."""
     listed = sorted(rows, key=lambda row: int(row["ID"]))
     last = max((int(row["ID"]) for row in listed), default=after)
     for row in listed:
-        if country_id is not None and isinstance(row.get("AddressInfo"), dict):
-            row["AddressInfo"]["CountryID"] = country_id
-    page = original_page_of(listed, scope, min([after, *(int(row["ID"]) - 1 for row in listed)]), None, order)
+        if selection.country_id is not None and isinstance(row.get("AddressInfo"), dict):
+            row["AddressInfo"]["CountryID"] = selection.country_id
+    start = min([after, *(int(row["ID"]) - 1 for row in listed)])
+    page = original_page_of(listed, Selection(selection.scope), start, order)
     return type(page)(page.records, page.rejects, None if not listed or page.next_cursor is None else last, order)
 
 
@@ -93,7 +95,7 @@ MUTANTS = [
         "the order guard in Python and in the filter",
         scenarios.an_older_version_never_replaces_a_newer_one,
         patch=replacing(
-            (mongo_sink, "is_newer", _everything_is_newer),
+            (mongo_sink, "is_newer", _yes),
             (mongo_sink, "newer_at_first_sight", _any_version),
             (mongo_sink, "newer_than_stored", _any_version),
         ),
@@ -127,6 +129,21 @@ MUTANTS = [
         "the check that rows belong",
         scenarios.an_ignored_filter_brings_no_foreign_row,
         patch=replacing((openchargemap, "page_of", _accepting_any_page)),
+    ),
+    Mutant(
+        "the cut of a box",
+        scenarios.a_box_brings_exactly_its_own_rows,
+        patch=replacing((Selection, "is_ours", _yes)),
+    ),
+    Mutant(
+        "the padding of a box",
+        scenarios.a_box_brings_exactly_its_own_rows,
+        patch=replacing((ocm_selection, "padded", lambda box: (box.south, box.west, box.north, box.east))),
+    ),
+    Mutant(
+        "the end of a window",
+        scenarios.a_window_brings_exactly_its_own_rows,
+        patch=replacing((Selection, "is_ours", _yes)),
     ),
     # Promise 9
     Mutant(

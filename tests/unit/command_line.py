@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from streams_importer.application.imports import Imports
+from streams_importer.application.outages import Outages
 from streams_importer.application.producer import Producer
 from streams_importer.application.snapshot import ImportStatus, Snapshot
 from streams_importer.cli.main import main
@@ -19,7 +21,7 @@ from streams_importer.ports import EventSink, Source
 from streams_importer.settings import Servers, Upstreams
 from tests.fakes.catalogue import FakeCatalogue
 from tests.fakes.ledger import FakeLedger
-from tests.fakes.queue import FakeQueue
+from tests.fakes.queue import FakeQueue, Store
 from tests.fakes.source import ScriptedSource
 
 OURS = ("STREAMS_IMPORTER_", "REDIS_", "MONGODB_", "OCM_", "DYNO")
@@ -83,6 +85,31 @@ class CommandLine:
         return path
 
 
+class FakeBoard:
+    """Counts what is in the fake queue."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, imports: Sequence[str]) -> dict[str, ImportStatus]:
+        return {name: self._status(name) for name in imports}
+
+    def _status(self, name: str) -> ImportStatus:
+        entries = [entry for entry in self._store.entries.values() if entry.import_name == name]
+        leased = sum(entry.owner not in (None, "released", "newer") for entry in entries)
+        delayed = sum(of == name for of, _ in self._store.delayed)
+        dead = sum(of == name for of, _ in self._store.letters)
+        done = self._store.counters["done"]
+        zero = dict.fromkeys(("inserted", "updated", "unchanged", "stale", "rejected"), 0)
+        return ImportStatus(
+            *(len(entries) - leased, leased, delayed, dead, done, dead, 0, 0, len(entries) + delayed + done + dead, None),
+            records=zero | {"inserted": 10 * done},
+            requests={},
+            since=None,
+            dead_lettered=dead,
+        )
+
+
 class FakeWiring:
     """What a command needs of `wiring.Wiring`, in memory. Stores outlive the commands that use them."""
 
@@ -102,6 +129,8 @@ class FakeWiring:
         """Takes the place of the class."""
         self.servers, self.upstreams, self.namespace, self.events = servers, upstreams, namespace, events
         self.imports = Imports(self.original, self.copy, events)
+        self.outages = Outages(events)
+        self.board = FakeBoard(self.fake_queue.store)
         return self
 
     @property
@@ -112,8 +141,8 @@ class FakeWiring:
     def queue(self, label: str) -> FakeQueue:
         return self.fake_queue
 
-    def producer(self) -> Producer:
-        return Producer(self.fake_queue, self.ledger)
+    def producer(self, room_for: Callable[[int], int]) -> Producer:
+        return Producer(self.fake_queue, self.ledger, room_for)
 
     def set_up(self, definition: Definition) -> None:
         self.ready.append(definition)
@@ -122,6 +151,9 @@ class FakeWiring:
         return self.source
 
     def check_servers(self) -> None: ...
+
+    def live_leases(self) -> dict[str, float]:
+        return {"w:1": 15.0}
 
     def snapshot(self, wanted: Any = ()) -> Snapshot:
         return Snapshot({name: status for name, status in self.statuses.items() if not wanted or name in wanted})

@@ -40,19 +40,6 @@ NEED_SERVERS = [
 ]
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> CommandLine:
-    return CommandLine(monkeypatch, capsys, tmp_path)
-
-
-@pytest.fixture
-def wiring(monkeypatch: pytest.MonkeyPatch) -> FakeWiring:
-    """Every command is wired to this one."""
-    fake = FakeWiring()
-    monkeypatch.setattr("streams_importer.cli.options.Wiring", fake)
-    return fake
-
-
 def commands() -> Iterator[tuple[str, click.Command]]:
     def of(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
         yield name, command
@@ -136,7 +123,6 @@ def test_the_version_is_told(command: CommandLine) -> None:
         (["produce", "--id-range", "0..5\x1b[2J\n"], "--id-range '0..5\\x1b[2J\\n'"),
         (["produce", "--country", ""], "--country: name at least one country"),
         (["produce", "--country", ",,"], "--country: name at least one country"),
-        (["produce", "--country", "DE", "--id-range", "0..5"], "--country and --id-range do not combine yet"),
         (["produce", "--country", "XX,DE"], "--country XX"),
         (["produce", "--missing", "--country", "DE"], "--missing goes alone"),
         (["produce", "--missing", "--id-range", "0..5"], "--missing goes alone"),

@@ -126,6 +126,8 @@ class Worker:
 class EverySource:
     """One page a shard, whoever asks: its low end is the only record."""
 
+    has_upper_time_bound = False
+
     def __init__(self) -> None:
         self.asked: list[Scope] = []
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams_importer.domain.axes import IdRange
 from streams_importer.domain.errors import BadSetting, Cancelled, ShardRefused, Transient
 from streams_importer.domain.model import Cursor, Page
-from streams_importer.domain.shard_key import IdRange, Scope
+from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Answer, Cancel, Source
 from streams_importer.sources.openchargemap import COUNTRIES_CACHE, OpenChargeMap, checked_countries
 

@@ -10,10 +10,11 @@ from typing import cast
 import pytest
 
 from streams_importer.application.producer import BATCH, Produced, Producer, new_run
+from streams_importer.domain.axes import IdRange
 from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts
-from streams_importer.domain.planner import plan_countries, plan_id_ranges
-from streams_importer.domain.shard_key import IdRange, Scope
+from streams_importer.domain.planner import Countries, IdRanges, Plan
+from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Ledger, ShardQueue
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.queue import FakeQueue
@@ -34,7 +35,7 @@ class Scene:
         )
 
     def produce(self, run: str = "run1", *, again: bool = False, high: int = 30) -> Produced:
-        scopes = plan_id_ranges(0, high, 10)
+        scopes = Plan(ids=IdRanges(0, high, 10))
         return self.producer.produce("ocm", scopes, run, again=again, progress=lambda now: self.told.append(replace(now)))
 
     def missing(self, run: str = "run2") -> Produced:
@@ -72,7 +73,7 @@ def test_producing_twice_queues_nothing_again(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "field"), [("done", "done"), ("failed", "failed"), ("split", "other"), ("cancelled", "other")]
+    ("status", "field"), [("done", "done"), ("failed", "failed"), ("split", "other"), ("cancelled", "cancelled")]
 )
 @pytest.mark.parametrize("again", [False, True])
 def test_finished_shards_are_left_alone_and_counted(scene: Scene, status: str, field: str, again: bool) -> None:
@@ -80,7 +81,7 @@ def test_finished_shards_are_left_alone_and_counted(scene: Scene, status: str, f
     scene.forget_queue()
     scene.change_row(KEYS[0], status=status)
     produced = scene.produce("run2", again=again)
-    if status == "done" and again:
+    if status in ("done", "cancelled") and again:
         assert produced == Produced("run2", planned=3, queued=3)
     else:
         assert produced == Produced("run2", planned=3, queued=2, **{field: 1})
@@ -164,7 +165,7 @@ def test_missing_with_nothing_planned_does_nothing(scene: Scene) -> None:
 
 
 def test_the_same_shard_planned_twice_is_queued_once(scene: Scene) -> None:
-    scopes = [Scope(country="DE"), *plan_countries(["DE", "FR"])]
+    scopes = [Scope(country="DE"), *Plan(Countries(("DE", "FR")))]
     produced = scene.producer.produce("ocm", scopes, "run1", again=False, progress=lambda now: None)
     assert (produced.planned, produced.queued) == (2, 2)
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from streams_importer.application.producer import Produced
-from streams_importer.cli import produce as produce_module
-from streams_importer.cli.produce import _progress
+from streams_importer.cli import produce_progress as module
+from streams_importer.cli.produce_progress import produce_progress
 
 
 class Clock:
@@ -24,11 +24,11 @@ class Clock:
 
 def test_elsewhere_it_is_a_line_a_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    monkeypatch.setattr(produce_module, "time", clock)
-    with _progress(10_000) as progress:
+    monkeypatch.setattr(module, "time", clock)
+    with produce_progress(10_000) as progress:
         for step in range(50):
             clock.now = step * 0.1
-            progress(Produced("run", planned=step * 100, queued=step * 90))
+            progress.queued(Produced("run", planned=step * 100, queued=step * 90))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert lines[0] == "1000 of 10000 shards looked at, 900 queued"
@@ -39,9 +39,9 @@ def test_on_a_terminal_it_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with os.fdopen(writer, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        with _progress(200) as progress:
-            progress(Produced("run", planned=100, queued=100))
-            progress(Produced("run", planned=200, queued=150))
+        with produce_progress(200) as progress:
+            progress.queued(Produced("run", planned=100, queued=100))
+            progress.queued(Produced("run", planned=200, queued=150))
         terminal.flush()
         shown = ""
         while "200/200" not in shown and select.select([reader], [], [], 5)[0]:

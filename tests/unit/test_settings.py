@@ -25,19 +25,6 @@ SECRET = "hunter2"
 BOTH = {"REDIS_URL": "redis://environment", "MONGODB_URI": "mongodb://environment", "OCM_API_KEY": "key"}
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> CommandLine:
-    return CommandLine(monkeypatch, capsys, tmp_path)
-
-
-@pytest.fixture
-def wiring(monkeypatch: pytest.MonkeyPatch) -> FakeWiring:
-    """Every command is wired to this one."""
-    fake = FakeWiring()
-    monkeypatch.setattr("streams_importer.cli.options.Wiring", fake)
-    return fake
-
-
 class Consumed:
     """What `consume` would have worked with."""
 
@@ -216,7 +203,8 @@ def test_the_default_label_of_a_worker_is_the_dyno_then_the_pod_then_the_host() 
 
 
 def test_every_setting_reads_its_own_variable_and_everything_else_reads_none() -> None:
-    acts = {"again", "missing", "until_empty", "all_", "json_", "countries", "id_range", "limit", "reason", "verbose", "quiet",
+    acts = {"again", "missing", "until_empty", "all_", "json_", "countries", "bbox", "grid", "id_range", "from_", "to", "window_s",
+            "wait", "dry_run", "yes", "limit", "reason", "verbose", "quiet",
             "version", "points", "workers", "seed"}  # fmt: skip
     for name, option in parameters():
         if option.name in acts or option.name == "help":
@@ -383,8 +371,9 @@ def test_hostile_names_in_a_file_reach_the_terminal_as_text(command: CommandLine
 
 def test_a_complete_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "all.toml"
-    lines = [f'{name} = "x"' for name in FILE_SETTINGS if name != "concurrency"]
-    path.write_text("\n".join([*lines, "concurrency = 3", "[imports.stations]", "max_attempts = 2"]))
+    numbers = ("concurrency", "max_backlog", "shard_size")
+    lines = [f"{name} = 3" if name in numbers else f'{name} = "x"' for name in FILE_SETTINGS]
+    path.write_text("\n".join([*lines, "[imports.stations]", "max_attempts = 2"]))
     file = read_file(str(path))
     assert set(file.settings) == set(FILE_SETTINGS)
     assert file.imports == {"stations": {"max_attempts": 2}}

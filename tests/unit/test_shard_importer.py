@@ -16,6 +16,7 @@ from streams_importer.application import shard_importer
 from streams_importer.application.cancellation import CancelToken
 from streams_importer.application.outages import Outages
 from streams_importer.application.shard_importer import LOST, PAGE_TRIES, ShardImporter
+from streams_importer.domain.axes import IdRange
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import Cancelled, ImportRefused, ShardRefused, Transient, Unavailable, Weather
 from streams_importer.domain.model import (
@@ -31,7 +32,7 @@ from streams_importer.domain.model import (
     Released,
     Retry,
 )
-from streams_importer.domain.shard_key import IdRange, Scope
+from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Cancel, Ledger, QueuedShard, ShardQueue
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.queue import FakeQueue
