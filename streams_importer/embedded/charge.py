@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..domain.errors import ImporterError
 from . import guardian
+from .json_lines import JsonLines
 
 _ANSWER_TIMEOUT_S = 10.0
 """The guardian answers within milliseconds; only a machine near standstill needs more than this."""
@@ -31,8 +29,8 @@ class Charge:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
         )
+        self._lines = JsonLines(self._process)
         self._lock = threading.RLock()
-        self._rest = b""
         self._pids: dict[str, int] = {}
         self._folder: Path | None = None
         try:
@@ -60,13 +58,13 @@ class Charge:
 
     def start(self, name: str, argv: list[str]) -> None:
         with self._lock:
-            self._tell(do="start", name=name, argv=argv)
+            self._lines.tell(do="start", name=name, argv=argv)
             self._wait(lambda: name in self._pids, f"start {name}")
 
     def end(self, name: str, number: int) -> None:
         """Signals it and waits until it is gone."""
         with self._lock:
-            self._tell(do="kill", name=name, signal=int(number))
+            self._lines.tell(do="kill", name=name, signal=int(number))
             self._wait(lambda: name not in self._pids, f"end {name}")
 
     def ended(self, name: str, wait_s: float) -> bool:
@@ -78,9 +76,7 @@ class Charge:
     def close(self) -> None:
         """Ends everything. The folder goes too, even when the guardian was killed."""
         with self._lock:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self._lines.close()
             try:
                 self._process.wait(guardian.GRACE_S + _ANSWER_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -89,11 +85,6 @@ class Charge:
             self._pids.clear()
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _tell(self, **message: Any) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # told by the end of its output instead
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     def _wait(self, holds: Callable[[], bool], purpose: str) -> None:
         deadline = time.monotonic() + _ANSWER_TIMEOUT_S
@@ -105,17 +96,14 @@ class Charge:
 
     def _read(self, wait_s: float) -> None:
         """Takes in what the guardian has said, waiting up to `wait_s` for the first word."""
-        output = self._process.stdout
-        if output is None or output.closed:
+        if self._lines.closed:
             raise ImporterError("the embedded servers are stopped")
-        if not select.select([output], [], [], wait_s)[0]:
-            return
-        data = os.read(output.fileno(), 65536)
-        if not data:
-            raise ImporterError("the guardian of the embedded servers ended, and they with it")
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take_in(json.loads(line))
+        try:
+            messages = self._lines.hear(wait_s)
+        except EOFError:
+            raise ImporterError("the guardian of the embedded servers ended, and they with it") from None
+        for message in messages:
+            self._take_in(message)
 
     def _take_in(self, message: dict[str, Any]) -> None:
         if "folder" in message:

@@ -36,50 +36,83 @@ MANY_FILES = 64_000
 _PR_SET_PDEATHSIG = 1
 
 
+class Children:
+    """Programs by name, with a log each, in one working folder. If this process is killed, the kernel kills them."""
+
+    def __init__(self, folder: str, keep_open: tuple[int, ...] = ()) -> None:
+        self._folder = folder
+        self._keep_open = keep_open
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._die_with_us = die_with_parent()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: child.pid for name, child in self._running.items()}
+
+    def start(self, name: str, argv: list[str]) -> int:
+        """Its process id. Raises OSError or SubprocessError."""
+        with open(os.path.join(self._folder, f"{name}.log"), "ab") as log:
+            # Safe although there is a preexec_fn: this process has one thread.
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                preexec_fn=self._die_with_us,
+                pass_fds=self._keep_open,
+            )
+        self._running[name] = child
+        return child.pid
+
+    def signal(self, name: str, number: int) -> None:
+        if (child := self._running.get(name)) is not None:
+            child.send_signal(number)
+
+    def reap(self) -> dict[str, int]:
+        """Those that ended since the last look, with their exit status."""
+        ended = {name: code for name, child in self._running.items() if (code := child.poll()) is not None}
+        for name in ended:
+            del self._running[name]
+        return ended
+
+    def end(self, grace_s: float) -> None:
+        for child in self._running.values():
+            child.terminate()
+        deadline = time.monotonic() + grace_s
+        for child in self._running.values():
+            try:
+                child.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
 class Guardian:
-    """The children by name, and the folder they live in."""
+    """Does what the owner asks for, and tells what became of it."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._die_with_us = die_with_parent()
+        self.children = Children(folder)
 
     def handle(self, line: bytes) -> None:
         request = json.loads(line)
         name = request["name"]
         if request["do"] == "start":
             self._start(name, request["argv"])
-        elif (child := self._children.get(name)) is not None:
-            child.send_signal(request["signal"])
+        else:
+            self.children.signal(name, request["signal"])
 
     def _start(self, name: str, argv: list[str]) -> None:
         try:
-            with open(os.path.join(self._folder, f"{name}.log"), "ab") as log:
-                # Safe although there is a preexec_fn: this process has one thread.
-                self._children[name] = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, preexec_fn=self._die_with_us
-                )
+            pid = self.children.start(name, argv)
         except (OSError, subprocess.SubprocessError) as error:
-            _say(failed=name, why=str(error))
+            say(failed=name, why=str(error))
         else:
-            _say(started=name, pid=self._children[name].pid)
+            say(started=name, pid=pid)
 
     def reap(self) -> None:
-        for name, child in list(self._children.items()):
-            if child.poll() is not None:
-                del self._children[name]
-                _say(ended=name, code=child.returncode)
-
-    def end(self) -> None:
-        for child in self._children.values():
-            child.terminate()
-        deadline = time.monotonic() + GRACE_S
-        for child in self._children.values():
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        for name, code in self.children.reap().items():
+            say(ended=name, code=code)
 
 
 def die_with_parent() -> Callable[[], None] | None:
@@ -97,7 +130,7 @@ def die_with_parent() -> Callable[[], None] | None:
     return ask_kernel
 
 
-def _allow_many_files() -> None:
+def allow_many_files() -> None:
     """mongod opens a file for each collection and index and dies where it cannot; most systems begin with 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(MANY_FILES, most)
@@ -105,9 +138,20 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def _say(**message: Any) -> None:
+def say(**message: Any) -> None:
+    """A line of JSON on our output."""
     with suppress(OSError):  # the owner is gone; the loop is about to notice
         os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def wake_on_signals(*numbers: int) -> int:
+    """A descriptor that becomes readable when one of these signals came: `select` sleeps through nothing."""
+    wake_in, wake_out = os.pipe()
+    os.set_blocking(wake_out, False)
+    signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda number, frame: None)
+    return wake_in
 
 
 def _watch_owner(owner: int) -> int | None:
@@ -123,10 +167,7 @@ def _watch_owner(owner: int) -> int | None:
 
 def _serve(guardian: Guardian, owner: int) -> None:
     """Until the owner is gone."""
-    wake_in, wake_out = os.pipe()
-    os.set_blocking(wake_out, False)
-    signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    wake_in = wake_on_signals(signal.SIGCHLD)
     owner_ended = _watch_owner(owner)
     with selectors.DefaultSelector() as selector:
         for descriptor in (0, wake_in, owner_ended):
@@ -157,16 +198,16 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, leave)
-    _allow_many_files()
+    allow_many_files()
     folder = tempfile.mkdtemp(dir=sys.argv[2], prefix=sys.argv[3])  # mode 0700
     guardian = Guardian(folder)
     try:
-        _say(folder=folder)
+        say(folder=folder)
         _serve(guardian, int(sys.argv[1]))
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        guardian.end()
+        guardian.children.end(GRACE_S)
         shutil.rmtree(folder, ignore_errors=True)
 
 

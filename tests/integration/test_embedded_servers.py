@@ -24,7 +24,8 @@ from redis.retry import Retry
 
 from streams_importer.domain.errors import BadSetting, ImporterError
 from streams_importer.embedded import binaries
-from streams_importer.embedded.servers import MAX_SOCKET_PATH, EmbeddedServers
+from streams_importer.embedded.servers import EmbeddedServers
+from streams_importer.embedded.socket_folder import MAX_SOCKET_PATH
 
 GONE_WITHIN_S = 20.0
 
