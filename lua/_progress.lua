@@ -28,13 +28,18 @@ local function save_progress(key, shard, progress)
   redis.call('HSET', key, shard, cjson.encode(progress))
 end
 
--- Sets the shard's totals and moves the import's counters by the difference, so that a repetition changes nothing.
--- Totals of an earlier page are a late repetition and are ignored.
-local function set_totals(counters, progress, page, cursor, totals)
-  if page < progress.page then return end
+-- Moves the import's counters from what the shard has counted so far to its totals.
+local function count_totals(counters, progress, totals)
   for i, name in ipairs(COUNT_NAMES) do
     local change = totals[i] - progress.counts[i]
     if change ~= 0 then add(counters, name, change) end
   end
+end
+
+-- Sets the shard's totals and moves the import's counters by the difference, so that a repetition changes nothing.
+-- Totals of an earlier page are a late repetition and are ignored.
+local function set_totals(counters, progress, page, cursor, totals)
+  if page < progress.page then return end
+  count_totals(counters, progress, totals)
   progress.page, progress.cursor, progress.counts = page, cursor, totals
 end

@@ -25,10 +25,10 @@ COLLECTION = "import_windows"
 KEYS_A_FIND = 10_000
 """Shard keys have up to 256 characters: the list stays far below the 16 MB of one command."""
 
-_DUPLICATE_KEY = 11000
-_OPEN = {"status": {"$nin": list(FINAL_STATES)}, "v": {"$not": {"$gt": STORED_VERSION}}}
+OPEN = {"status": {"$nin": list(FINAL_STATES)}, "v": {"$not": {"$gt": STORED_VERSION}}}
 """Negated, so that a row whose status or version is broken counts as unfinished and is put right by the next change."""
-_NOT_LEASED = {"leaseOwner": None, "leaseUntil": None}
+NOT_LEASED = {"leaseOwner": None, "leaseUntil": None}
+_DUPLICATE_KEY = 11000
 
 
 class MongoLedger:
@@ -49,7 +49,7 @@ class MongoLedger:
     def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
         if state not in FINAL_STATES:
             raise ValueError(f"{state} is not a final state")
-        change = {"status": "pending", "run": run, "attempts": 0, "finishedAt": None, **_NOT_LEASED}
+        change = {"status": "pending", "run": run, "attempts": 0, "finishedAt": None, **NOT_LEASED}
         change |= failure_fields(None)
         if state != "failed":
             change |= {"page": 0, "cursor": None}  # the counts stay: they are totals over all rounds
@@ -57,7 +57,7 @@ class MongoLedger:
             rows = self._look(import_name, keys)
             updates = [
                 UpdateOne(
-                    {**self._shard(import_name, key), "status": state, "jobId": row.job, "v": _OPEN["v"]},
+                    {**self._shard(import_name, key), "status": state, "jobId": row.job, "v": OPEN["v"]},
                     {"$set": {**change, "jobId": str(uuid4()), "countedAs": state, "isCountSure": row.counted_as == state}},
                 )
                 for key, row in rows.items()
@@ -97,7 +97,7 @@ class MongoLedger:
     def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
         changes = []
         for lease, checkpoint, attempts, why in settled:
-            change = {"status": "pending", "attempts": attempts, **_NOT_LEASED, **checkpoint_fields(checkpoint)}
+            change = {"status": "pending", "attempts": attempts, **NOT_LEASED, **checkpoint_fields(checkpoint)}
             changes.append((lease, change | (failure_fields(why) if why else {}), checkpoint))
         self._change(changes)
 
@@ -113,7 +113,7 @@ class MongoLedger:
                 "isCountSure": True,
                 "run": lease.run,
             }
-            change |= {**_NOT_LEASED, **checkpoint_fields(checkpoint)}
+            change |= {**NOT_LEASED, **checkpoint_fields(checkpoint)}
             changes.append((lease, change | (failure_fields(why) if why else {}), checkpoint))
         if self._change(changes) == len(changes):
             return {}
@@ -141,7 +141,7 @@ class MongoLedger:
         if settled:
             updates = [
                 UpdateOne(
-                    {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, "status": state, "v": _OPEN["v"]},
+                    {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, "status": state, "v": OPEN["v"]},
                     {"$set": {"countedAs": state}},
                 )
                 for lease, state in settled
@@ -182,10 +182,10 @@ class MongoLedger:
         return {"namespace": self._namespace, "import": import_name, "shardKey": key}
 
     def _held(self, lease: Lease) -> dict[str, Any]:
-        return {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, **_OPEN}
+        return {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, **OPEN}
 
     def _unfinished(self, import_name: str) -> dict[str, Any]:
-        return {"namespace": self._namespace, "import": import_name, "status": _OPEN["status"]}
+        return {"namespace": self._namespace, "import": import_name, "status": OPEN["status"]}
 
 
 def _not_beyond(checkpoint: Checkpoint | None) -> dict[str, Any]:

@@ -22,7 +22,9 @@ _RECORDS = (
 _OWN = {
     "import_windows": (
         IndexModel([("namespace", 1), ("import", 1), ("shardKey", 1)], unique=True, name="namespace_1_import_1_shardKey_1"),
-        IndexModel([("namespace", 1), ("import", 1), ("status", 1)], name="namespace_1_import_1_status_1"),
+        IndexModel(
+            [("namespace", 1), ("import", 1), ("status", 1), ("shardKey", 1)], name="namespace_1_import_1_status_1_shardKey_1"
+        ),
     ),
     "imports": (IndexModel([("namespace", 1), ("name", 1)], unique=True, name="namespace_1_name_1"),),
     mongo_rejects.COLLECTION: (IndexModel([("at", 1)], expireAfterSeconds=mongo_rejects.KEPT_S, name="at_1"),),

@@ -34,6 +34,8 @@ RELEASE_MARGIN_S = 2.0
 """Before the shutdown timeout, what still runs is given back as it is."""
 
 PAUSED = "paused"
+CANCEL = "cancel"
+"""Heard when shards were taken from somebody's hands: their leases tell whose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Consumer:
 
     def heard(self, message: str) -> None:
         """From the control channel: whatever it says, the state is read again and the loop goes round."""
-        if message != "work":
+        if message not in ("work", CANCEL):
             self._stale = True
         self._bell.set()
 

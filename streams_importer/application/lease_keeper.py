@@ -37,6 +37,7 @@ class LeaseKeeper:
         self._held: dict[Lease, CancelToken] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     def start(self) -> None:
@@ -44,7 +45,12 @@ class LeaseKeeper:
 
     def stop(self) -> None:
         self._stop.set()
+        self._wake.set()
         self._thread.join(timeout=5)
+
+    def hurry(self) -> None:
+        """Leases may have been taken away: renews now, and so finds out which."""
+        self._wake.set()
 
     def hold(self, lease: Lease, cancel: CancelToken) -> None:
         with self._lock:
@@ -79,4 +85,5 @@ class LeaseKeeper:
                 self._failed(error)
                 return
             self._outages.back("Redis")
-            self._stop.wait(min((self._lease_s() or 1.0) / RENEWALS_A_LEASE, 1.0))
+            self._wake.wait(min((self._lease_s() or 1.0) / RENEWALS_A_LEASE, 1.0))
+            self._wake.clear()

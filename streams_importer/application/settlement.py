@@ -6,7 +6,7 @@ A crash between the two is healed by the next claim, which looks in the ledger f
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..domain.definition import Definition
@@ -77,14 +77,33 @@ class Settlement:
                     lost.append(lease)
         self._finish(finished)
         self._put_back(put_back, delays, released)
+        self._tell_lost(lost, is_repeated)
+
+    def _tell_lost(self, lost: Sequence[Lease], is_repeated: bool) -> None:
+        ended = self._ended_rows(lost)
+        cancelled = {lease: row for lease, row in ended.items() if row.status == "cancelled" and row.v <= STORED_VERSION}
+        self._cancelled(cancelled)
         for lease in lost:
-            if not (is_repeated and self._is_settled(lease)):
+            # Of what has ended: we may have settled it ourselves, and the reply that said so was lost.
+            if lease not in cancelled and not (is_repeated and lease in ended):
                 self.events("lease lost", level="warning", **_who(lease))
 
-    def _is_settled(self, lease: Lease) -> bool:
-        """Not lost but done: we settled it ourselves, and the reply that said so was lost."""
-        row = self.ledger.look(lease.import_name, [lease.shard_key]).get(lease.shard_key)
-        return row is not None and row.job == lease.job and row.status in FINAL_STATES
+    def _cancelled(self, rows: Mapping[Lease, LedgerRow]) -> None:
+        """Shards cancelled under our hands. The queue is told in case that whoever cancelled them has not come to it."""
+        unsettled = [(lease, row.checkpoint) for lease, row in rows.items() if row.counted_as is None]
+        if unsettled:
+            self._complete(unsettled, "cancelled")
+        for lease in rows:
+            self.events("shard cancelled", level="info", **_who(lease))
+
+    def _ended_rows(self, leases: Sequence[Lease]) -> dict[Lease, LedgerRow]:
+        """Those whose round has ended."""
+        keys: dict[str, list[str]] = {}
+        for lease in leases:
+            keys.setdefault(lease.import_name, []).append(lease.shard_key)
+        rows = {(name, key): row for name, some in keys.items() for key, row in self.ledger.look(name, some).items()}
+        found = [(lease, rows.get((lease.import_name, lease.shard_key))) for lease in leases]
+        return {lease: row for lease, row in found if row is not None and row.job == lease.job and row.status in FINAL_STATES}
 
     def _finish(self, finished: list[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> None:
         if not finished:
@@ -139,6 +158,8 @@ class Settlement:
             self.queue.discard([lease])
         elif row.status == "failed":
             self._dead_letter(lease, row.checkpoint, row.failure, row.attempts)
+        elif row.status == "cancelled":
+            self._cancelled({lease: row})
         else:
             self._complete([(lease, row.checkpoint)], row.status)
 
