@@ -1,4 +1,4 @@
--- Counters of shards, and of the newest run. A run is finished while nothing of it is left.
+-- Counters of shards, and of the newest run; when the import last moved. A run is finished while nothing of it is left.
 --@include _now
 --@include _count
 
@@ -32,4 +32,9 @@ local function count_settled(counters, state, run, change)
   else
     redis.call('HSET', counters, 'run_finished', iso(now_us()))
   end
+end
+
+-- A claim, a page, or work after there was none: what `stalled` is measured from.
+local function has_moved(counters)
+  redis.call('HSET', counters, 'moved', as_text(now_us()))
 end

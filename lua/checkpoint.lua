@@ -20,12 +20,14 @@
 ]]
 --@include _lease
 --@include _progress
+--@include _run
 
 local stream, progress_key, counters = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, entry, count, shard, job, run, version, page, cursor, counts = unpack(ARGV, 1, 11)
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
 redis.call('XCLAIM', stream, group, consumer, 0, entry, 'JUSTID')
 local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
+if tonumber(page) > progress.page then has_moved(counters) end
 set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
 save_progress(progress_key, shard, progress)
 return 1

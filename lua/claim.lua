@@ -3,7 +3,7 @@
   nothing from a paused import. A missing group is made again at 0.
 
   KEYS[1]  paused hash
-  KEYS[2…] groups of three for each import: shards stream, places hash, progress hash
+  KEYS[2…] groups of four for each import: shards stream, places hash, progress hash, counters hash
   ARGV[1]  group
   ARGV[2]  consumer
   ARGV[3]  most shards to take
@@ -13,6 +13,7 @@
            progress or ''}
 ]]
 --@include _claimed
+--@include _run
 
 local paused = KEYS[1]
 local group, consumer, left, version = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -59,7 +60,8 @@ local function read_new(stream)
 end
 
 for number = 1, #ARGV - 4 do
-  local stream, places, progress = KEYS[number * 3 - 1], KEYS[number * 3], KEYS[number * 3 + 1]
+  local stream, places, progress, counters = unpack(KEYS, number * 4 - 2, number * 4 + 1)
+  local left_before = left
   if left > 0 and redis.call('HEXISTS', paused, ARGV[number + 4]) == 0 then
     take_from(number, stream, places, progress, 'released')
     if left > 0 then take_from(number, stream, places, progress, NEWER) end
@@ -68,6 +70,7 @@ for number = 1, #ARGV - 4 do
         take(number, stream, places, progress, entry[1], entry[2], 1)
       end
     end
+    if left < left_before then has_moved(counters) end
   end
 end
 return {too_new, rows}

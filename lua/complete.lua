@@ -30,6 +30,7 @@ for i = 5, #ARGV, 7 do
     redis.call('HDEL', progress_key, shard)
     set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
     count_settled(counters, state, run, 1)
+    has_moved(counters)
   end
   results[#results + 1] = held and 1 or 0
 end

@@ -24,6 +24,7 @@ local stream, places, progress_key, counters, delayed, dead = KEYS[1], KEYS[2], 
 local version, run, begins, channel = ARGV[1], ARGV[2], ARGV[3] == '1', ARGV[4]
 local now = now_us()
 local results, added = {}, 0
+local was_empty = redis.call('XLEN', stream) == 0
 for i = 5, #ARGV, 6 do
   local shard, job, counted_as, page, cursor, counts = unpack(ARGV, i, i + 5)
   local place = redis.call('HGET', places, shard)
@@ -52,6 +53,7 @@ for i = 5, #ARGV, 6 do
 end
 if added > 0 then
   redis.call('HSETNX', counters, 'since', iso(now))
+  if was_empty then has_moved(counters) end
   redis.call('PUBLISH', channel, 'work')
 end
 return results

@@ -5,6 +5,7 @@
   KEYS[2]  places hash
   KEYS[3]  progress hash
   KEYS[4]  delayed sorted set
+  KEYS[5]  counters hash
   ARGV[1]  most shards to promote
   ARGV[2]  control channel
   Returns  how many went back onto the stream
@@ -12,8 +13,10 @@
 --@include _now
 --@include _place
 --@include _progress
+--@include _run
 
-local stream, places, progress_key, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, places, progress_key, delayed, counters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local was_empty = redis.call('XLEN', stream) == 0
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', as_text(now_us() / 1000), 'LIMIT', 0, ARGV[1])
 local promoted = 0
 for _, shard in ipairs(due) do
@@ -25,5 +28,8 @@ for _, shard in ipairs(due) do
   end
   redis.call('ZREM', delayed, shard)
 end
-if promoted > 0 then redis.call('PUBLISH', ARGV[2], 'work') end
+if promoted > 0 then
+  if was_empty then has_moved(counters) end
+  redis.call('PUBLISH', ARGV[2], 'work')
+end
 return promoted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 from .domain.definition import Definition, checked
 from .domain.durations import parse_duration
 from .domain.errors import BadSetting
+from .domain.hosts import SETTING as HOSTS
+from .domain.hosts import HostRule
+from .domain.redaction import SECRETS, secrets_in_url
 from .domain.shard_key import is_name
 from .domain.text import plain
 
@@ -22,9 +25,10 @@ DEFAULT_FILE = "streams-importer.toml"
 DEFAULT_IMPORT = "openchargemap"
 OCM_BASE_URL = "https://api.openchargemap.io/v3"
 ENV_PREFIX = "STREAMS_IMPORTER_"
+SECRET_PREFIX = "STREAMS_IMPORTER_SECRET_"
 LONGEST_IDLE_S = 30 * 86400.0
 
-_TEXT_SETTINGS = ("namespace", "log_format", "redis_url", "redis_tls_verify", "redis_ca_file", "mongodb_uri", "name")
+_TEXT_SETTINGS = ("namespace", "log_format", "redis_url", "redis_tls_verify", "redis_ca_file", "mongodb_uri", "name", "data_dir")
 _NUMBER_SETTINGS = ("concurrency", "max_backlog", "shard_size")
 FILE_SETTINGS = (*_TEXT_SETTINGS, *_NUMBER_SETTINGS, "shutdown_timeout")
 _IMPORT_SETTINGS = {
@@ -38,6 +42,17 @@ _IMPORT_SETTINGS = {
     "retry_delay": str,
 }
 _DURATIONS = ("lease", "retry_delay")
+
+
+def learn_secrets(environment: Mapping[str, str], arguments: Sequence[str] = ()) -> None:
+    """From now on `plain()` blanks every secret that this process was told, in its environment or on its command line."""
+    for name, value in environment.items():
+        if name == "OCM_API_KEY" or name.startswith(SECRET_PREFIX):
+            SECRETS.learn(value)
+        elif name.startswith(("REDIS_", "MONGODB_", "OCM_", ENV_PREFIX)):
+            SECRETS.learn(*secrets_in_url(value))
+    for argument in arguments:
+        SECRETS.learn(*secrets_in_url(argument))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +69,12 @@ class Upstreams:
 
     ocm_api_key: str | None = field(default=None, repr=False)
     ocm_base_url: str = OCM_BASE_URL
+    hosts: HostRule = field(default_factory=HostRule)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Upstreams:
-        return cls(environment.get("OCM_API_KEY") or None, environment.get("OCM_BASE_URL") or OCM_BASE_URL)
+        base_url = environment.get("OCM_BASE_URL") or OCM_BASE_URL
+        return cls(environment.get("OCM_API_KEY") or None, base_url, HostRule.of(environment.get(HOSTS, ""), [base_url]))
 
     def require_key(self) -> None:
         """Without a key the upstream refuses every call, and one worker without it would pause the import for all."""

@@ -12,27 +12,32 @@ from pymongo.database import Database
 from redis import Redis
 
 from .adapters import mongo_client, redis_client
+from .adapters.data_files import DataFolder
 from .adapters.http import HttpClient
 from .adapters.mongo_catalogue import MongoCatalogue
 from .adapters.mongo_ledger import MongoLedger
 from .adapters.mongo_setup import set_up
+from .adapters.mongo_shards import MongoShards
 from .adapters.redis_board import RedisBoard
 from .adapters.redis_budget import RedisBudget, fingerprint
 from .adapters.redis_cache import RedisCache
 from .adapters.redis_catalogue import RedisCatalogue
 from .adapters.redis_keys import Keys
+from .adapters.redis_places import RedisPlaces
 from .adapters.redis_queue import RedisQueue, consumer_name
 from .adapters.redis_workers import RedisWorkers
 from .adapters.upstream import HttpUpstream
+from .application.canceller import Canceller
 from .application.imports import Imports
 from .application.outages import Outages
 from .application.producer import Producer
+from .application.shards import Shards
 from .application.snapshot import Snapshot, WorkerStatus
 from .domain.definition import Definition
 from .domain.errors import BadSetting
 from .domain.rates import Limit
 from .ports import EventSink, Source
-from .settings import Servers, Upstreams
+from .settings import Servers, Upstreams, learn_secrets
 from .sources.openchargemap import OpenChargeMap
 
 ALIVE_S = 10.0
@@ -42,9 +47,13 @@ ALIVE_S = 10.0
 class Wiring:
     """Everything one command needs, built when first asked for."""
 
-    def __init__(self, servers: Servers, upstreams: Upstreams, namespace: str, events: EventSink) -> None:
+    def __init__(self, servers: Servers, upstreams: Upstreams, namespace: str, events: EventSink, *, data_dir: str = ".") -> None:
+        # Once more: not everybody comes by way of the command line.
+        told = {"OCM_API_KEY": upstreams.ocm_api_key or "", "REDIS_URL": servers.redis_url, "MONGODB_URI": servers.mongodb_uri}
+        learn_secrets(told)
         self._servers = servers
         self.upstreams = upstreams
+        self.data_dir = data_dir
         self._namespace = namespace
         self.keys = Keys(namespace)
         self.events = events
@@ -102,14 +111,26 @@ class Wiring:
         return RedisBoard(self.redis, self.keys)
 
     @cached_property
+    def shards(self) -> Shards:
+        return Shards(MongoShards(self.database, self._namespace), RedisPlaces(self.redis, self.keys))
+
+    @cached_property
     def _http(self) -> HttpClient:
-        return HttpClient(pool_size=self.http_connections)
+        return HttpClient(hosts=self.upstreams.hosts, pool_size=self.http_connections)
+
+    @cached_property
+    def data_files(self) -> DataFolder:
+        """Where files that a definition names are looked for."""
+        return DataFolder(self.data_dir)
 
     def queue(self, label: str, client: Redis | None = None) -> RedisQueue:
         return RedisQueue(client or self.redis, self.keys, consumer_name(label, secrets.token_hex(4)))
 
     def producer(self, room_for: Callable[[int], int]) -> Producer:
         return Producer(self.queue("produce"), self.ledger, room_for)
+
+    def canceller(self) -> Canceller:
+        return Canceller(self.queue("cancel"), self.shards)
 
     def set_up(self, definition: Definition) -> None:
         """Indexes and group of one import; safe to repeat, and by many at a time."""
@@ -164,12 +185,13 @@ class Wiring:
         beats = self.workers.all()
         imports = {}
         for name, status in statuses.items():
-            imports[name] = status.with_settings(paused.get(name), str(definitions[name].limit))
+            imports[name] = status.with_settings(paused.get(name), definitions[name])
         workers = [
             WorkerStatus(name, beat.imports, beat.leases, max(0.0, (now - beat.seen_ms) / 1000), beat.records_per_s)
             for name, beat in sorted(beats.items())
         ]
-        return Snapshot(imports, workers, {name: self._budget_of(definitions[name]).held_for_s() for name in imports})
+        held = {name: self._budget_of(definitions[name]).held_for_s() for name in imports}
+        return Snapshot(imports, workers, held, now)
 
     def live_leases(self) -> dict[str, float]:
         """Live workers and the longest lease each announced."""

@@ -12,7 +12,7 @@ from .adapters.redis_control import ControlListener
 from .adapters.redis_queue import RedisQueue
 from .adapters.redis_workers import RedisWorkers
 from .application.cancellation import CancelToken
-from .application.consumer import Consumer, WorkerParts
+from .application.consumer import CANCEL, Consumer, WorkerParts
 from .application.every import Every
 from .application.housekeeper import Housekeeper
 from .application.intake import lease_until
@@ -104,6 +104,8 @@ class Worker:
     def _heard(self, message: str) -> None:
         self._wiring.heard(message)
         self.consumer.heard(message)
+        if message == CANCEL:
+            self._keeper.hurry()
 
     def _longest_lease(self) -> float:
         leases = [definition.lease_s for definition in self.consumer.definitions.values()]

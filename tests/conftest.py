@@ -13,8 +13,15 @@ from pymongo.database import Database
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from streams_importer.domain import redaction
 from streams_importer.embedded.servers import EmbeddedServers
 from streams_importer.embedded.stand_in import StandIn
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_secret_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test makes this process learn must not be blanked in the next."""
+    monkeypatch.setattr(redaction.SECRETS, "_known", redaction.Redactor()._known)
 
 
 @pytest.fixture(scope="session")

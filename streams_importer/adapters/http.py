@@ -1,7 +1,7 @@
 """GET with the manners that requests lacks: a deadline for the whole call, a call that can be cancelled, a bounded body.
 
 Nothing is sent twice: one call of `get` is at most one request, because the caller took one token for it. What went wrong is
-said in our own words: requests' texts carry the whole URL.
+said in our own words: requests' texts carry the whole URL. Nothing is sent where the host rule does not allow it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConn
 from .. import __version__
 from ..domain.answers import failure
 from ..domain.errors import Cancelled
+from ..domain.hosts import HostRule
+from ..domain.redaction import SECRETS
 from ..ports import Cancel
-from .http_calls import Adapter, Call, Session, Watchdog, here
+from .http_calls import Adapter, Call, Session, Watchdog, here, refuse
 
 USER_AGENT = f"streams-importer/{__version__}"
 """Who we are. Open Charge Map answers 503 for ever to a name with crawler, robot or spider in it."""
@@ -33,6 +35,10 @@ MAX_ERROR_BODY_BYTES = 64 * 1024
 """Read of an answer that is not 200, only so that its connection can be used again."""
 
 _CHUNK_BYTES = 64 * 1024
+_OPEN_HEADERS = frozenset(
+    ("user-agent", "accept", "accept-encoding", "connection", "range", "if-none-match", "if-modified-since")
+)
+"""Headers that say nothing secret. Whatever else a caller sends counts as a secret."""
 _NO_ANSWER = (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 """Everything that requests and what is below it are known to let through; ValueError for names that are no host names."""
 
@@ -51,11 +57,13 @@ class _TooLarge(Exception):
 
 
 class HttpClient:
-    """For any number of threads; up to `pool_size` connections a host are kept open."""
+    """For any number of threads; up to `pool_size` connections a host are kept open. Without `hosts` nobody is trusted: then
+    it does public https without secrets."""
 
     def __init__(
         self,
         *,
+        hosts: HostRule | None = None,
         pool_size: int = 16,
         connect_s: float = 10.0,
         read_s: float = 30.0,
@@ -63,6 +71,7 @@ class HttpClient:
         max_bytes: int = MAX_BODY_BYTES,
         ca_file: str | None = None,
     ) -> None:
+        self._hosts = hosts or HostRule()
         self._timeouts = (connect_s, read_s)
         self._max_bytes = max_bytes
         self._watchdog = Watchdog(total_s)
@@ -80,15 +89,20 @@ class HttpClient:
         self._watchdog.close()
         self._session.close()
 
+    def check(self, url: str, headers: Mapping[str, str]) -> None:
+        """Raises ImportRefused when `get` would refuse to send this: for those who take a token first."""
+        refuse(self._hosts.refusal(url, with_secret=_has_secret(url, headers)))
+
     def get(self, url: str, params: Mapping[str, str], headers: Mapping[str, str], cancel: Cancel) -> HttpAnswer:
-        """One request, never repeated, no redirect followed. Raises Cancelled, Transient, or ShardRefused (too_large)."""
-        call = here.call = Call()
+        """One request, never repeated, no redirect followed. Raises Cancelled, Transient, ShardRefused (too_large), or
+        ImportRefused (host_refused)."""
+        call = here.call = Call(self._hosts)
         take_back = cancel.on_cancel(lambda: call.end("cancelled"))
         self._watchdog.add(call)
         answer, code = None, ""
         try:
             if call.ended is None:
-                answer = self._exchange(url, params, headers)
+                answer = self._exchange(call, url, params, headers)
         except _TooLarge:
             code = "too_large"
         except _NO_ANSWER as error:
@@ -105,15 +119,19 @@ class HttpClient:
             raise failure(call.ended or code, _host(url))
         return answer
 
-    def _exchange(self, url: str, params: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
-        response = self._session.get(
-            url, params=dict(params), headers=dict(headers), timeout=self._timeouts, allow_redirects=False, stream=True
-        )
+    def _exchange(self, call: Call, url: str, params: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
+        request = self._session.prepare_request(requests.Request("GET", url, dict(headers), params=dict(params)))
+        call.with_secret = _has_secret(request.url or "", request.headers)
+        response = self._session.send(request, timeout=self._timeouts, allow_redirects=False, stream=True)
         try:
             body = _read(response, self._max_bytes) if response.status_code == 200 else _read_if_small(response)
             return HttpAnswer(response.status_code, response.headers, body)
         finally:
             response.close()  # a connection whose body was read is back in the pool already; any other is closed
+
+
+def _has_secret(url: str, headers: Mapping[str, str]) -> bool:
+    return any(name.lower() not in _OPEN_HEADERS for name in headers) or SECRETS.redacted(url) != url
 
 
 def _read(response: requests.Response, max_bytes: int) -> bytes:

@@ -3,6 +3,7 @@
 1. `Call` is one request under way. It holds a duplicate of its connection's socket; `end` shuts that down from any thread,
    which wakes the thread that is blocked in connect, handshake, send or receive, TLS or not.
 2. `_PlainConnection`, `_TlsConnection` hand their socket, new or re-used, to the call of the current thread.
+   They ask the call whether they may: no request leaves, and no address is connected to, that its host rule does not allow.
 3. `Watchdog` ends calls whose time is up: one thread for all calls of a client.
 """
 
@@ -22,15 +23,29 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 from urllib3.util.wait import wait_for_write
 
+from ..domain.errors import ImportRefused
+from ..domain.hosts import HostRule
+
 
 class Call:
     """One request under way, that can be ended from any thread. `ended` says why it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: HostRule) -> None:
+        self._hosts = hosts
+        self.with_secret = True
+        """Until somebody has looked."""
         self._lock = threading.Lock()
         self._handle: socket.socket | None = None
         self.ended: str | None = None
         self.woken = threading.Event()
+
+    def check_place(self, url: str) -> None:
+        refuse(self._hosts.refusal(url, with_secret=self.with_secret))
+
+    def check_addresses(self, host: str, port: int, found: list[Any]) -> None:
+        """All of them: a name that leads inside as well as outside is not to be trusted with the order."""
+        for *_, address in found:
+            refuse(self._hosts.address_refusal(host, port, str(address[0])))
 
     def watch(self, sock: socket.socket) -> None:
         # A duplicate, because TLS detaches the socket that it wraps, http.client closes it before the body is read, and the
@@ -59,6 +74,12 @@ class Call:
             handle.close()
 
 
+def refuse(reason: str | None) -> None:
+    """The import is paused over it: no shard can work, and none is burnt, until a person changes something."""
+    if reason is not None:
+        raise ImportRefused("host_refused", reason)
+
+
 def _shut_down(handle: socket.socket) -> None:
     with contextlib.suppress(OSError):  # not connected any more
         handle.shutdown(socket.SHUT_RDWR)
@@ -73,18 +94,23 @@ here = _Here()
 
 
 class _PlainConnection(HTTPConnection):
+    protocol = "http"
+
     def request(self, *arguments: Any, **options: Any) -> None:
+        here.call.check_place(self._place())
         if self.sock is not None:  # re-used, or connected for TLS
             here.call.watch(self.sock)
         super().request(*arguments, **options)
 
     def _new_conn(self) -> socket.socket:
         """As urllib3 does it, but looking up the name and connecting can be ended too."""
+        here.call.check_place(self._place())
         seconds = self.timeout if isinstance(self.timeout, (int, float)) else None
         try:
             addresses = _look_up(self._dns_host, self.port, here.call)
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from None
+        here.call.check_addresses(self.host, self.port, addresses)
         slow = False
         for family, kind, protocol, _, address in addresses:
             if here.call.ended is not None:
@@ -100,9 +126,14 @@ class _PlainConnection(HTTPConnection):
             raise ConnectTimeoutError(self, "no address of the host answered in the time allowed")
         raise NewConnectionError(self, "no address of the host could be connected to")
 
+    def _place(self) -> str:
+        """Where this connection really leads, whatever the URL looked like to those who read it before."""
+        host = self.host.strip("[]")
+        return f"{self.protocol}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
 
 class _TlsConnection(_PlainConnection, HTTPSConnection):
-    pass
+    protocol = "https"
 
 
 def _look_up(host: str, port: int, call: Call) -> list[Any]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cursor, Failure
 from ..domain.shard_key import MAX_KEY_LENGTH
-from ..domain.text import plain
+from ..domain.text import one_line, plain
 from ..ports import LedgerRow
 
 MAX_ERROR = 500
@@ -82,8 +82,8 @@ def read_row(document: Mapping[str, Any]) -> LedgerRow | None:
         return None
     return LedgerRow(
         shard_key=key,
-        job=_text(document.get("jobId")),
-        run=_text(document.get("run")),
+        job=_name(document.get("jobId")),
+        run=_name(document.get("run")),
         status=status if status == "leased" or status in FINAL_STATES else "pending",
         attempts=_count(document.get("attempts")) or 0,
         checkpoint=_checkpoint(document),
@@ -118,7 +118,8 @@ def _failure(document: Mapping[str, Any]) -> Failure | None:
     code, status = document.get("lastErrorCode"), document.get("lastErrorStatus")
     if not isinstance(code, str):
         return None
-    return Failure(plain(code, MAX_ERROR), _text(document.get("lastError")), _integer(status))
+    text = document.get("lastError")
+    return Failure(plain(code, MAX_ERROR), plain(text, MAX_ERROR) if isinstance(text, str) else "", _integer(status))
 
 
 def _cursor(value: object) -> Cursor | None:
@@ -137,8 +138,9 @@ def _integer(value: object) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _text(value: object) -> str:
-    return plain(value, MAX_ERROR) if isinstance(value, str) else ""
+def _name(value: object) -> str:
+    """Compared with what Redis has: part of it may look like a short secret, and must stay."""
+    return one_line(value, MAX_ERROR) if isinstance(value, str) else ""
 
 
 def _version(value: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -11,6 +12,8 @@ import msgspec
 
 from ..domain.text import plain
 
+MAX_DEPTH = 4
+MAX_ITEMS = 50
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -27,7 +30,8 @@ class LogEvents:
         if LEVELS[level] < self._least:
             return
         time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        clean = {name.removesuffix("_name"): plain(value) if isinstance(value, str) else value for name, value in details.items()}
+        event = plain(event)
+        clean = {plain(name.removesuffix("_name")): _clean(value) for name, value in details.items()}
         if self._form == "json":
             line = msgspec.json.encode({"time": time, "level": level, "event": event, **clean}).decode()
         else:
@@ -35,6 +39,17 @@ class LogEvents:
             line = f"{time} {level:7} {event}{'  ' + words if words else ''}"
         with self._lock:
             print(line, file=self._stream or sys.stderr, flush=True)
+
+
+def _clean(value: Any, depth: int = 0) -> Any:
+    """Every text within it plain, and nothing else in it than what JSON knows."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        return {plain(str(key)): _clean(item, depth + 1) for key, item in list(value.items())[:MAX_ITEMS]}
+    if isinstance(value, list | tuple | set | frozenset) and depth < MAX_DEPTH:
+        return [_clean(item, depth + 1) for item in list(value)[:MAX_ITEMS]]
+    return plain(str(value))
 
 
 def _quoted(value: Any) -> str:

@@ -70,7 +70,8 @@ class MongoCatalogue:
         query = {"namespace": self._namespace, "paused": {"$ne": None}}
         with mongo_errors():
             found = list(self._collection.find(query, {"_id": 0, "name": 1, "paused": 1}))
-        return {each["name"]: _pause(each["paused"]) for each in found if isinstance(each.get("name"), str)}
+        names = {name: each["paused"] for each in found if isinstance(name := each.get("name"), str) and is_name(name)}
+        return {name: _pause(paused) for name, paused in names.items()}
 
     def _named(self, name: str) -> dict[str, Any]:
         return {"namespace": self._namespace, "name": name}

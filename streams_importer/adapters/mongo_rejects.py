@@ -11,6 +11,7 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from ..domain.model import Reject
+from ..domain.redaction import SECRETS
 from ..domain.text import plain
 from .mongo_client import Document, primary, translated
 
@@ -29,7 +30,7 @@ class MongoRejects:
         """Each once: the id is made of what was refused and why, so a page that comes again adds none."""
         documents = {}
         for reject in rejects:
-            record = reject.record.encode("utf-8", "backslashreplace")
+            record = SECRETS.redacted(reject.record).encode("utf-8", "backslashreplace")
             reason = plain(reject.reason, MAX_REASON)
             identity = _identity(import_name, shard_key, reason, record)
             documents[identity] = {

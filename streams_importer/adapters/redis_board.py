@@ -65,6 +65,7 @@ def _status(length: Any, pending: Any, delayed: Any, dead: Any, counters: Any) -
         requests={name: number(f"requests_{name}") for name in ("ok", "rate_limited", "failed")},
         since=values.get("since"),
         dead_lettered=number("dead_lettered"),
+        moved_ms=number("moved") // 1000 or None,
     )
 
 

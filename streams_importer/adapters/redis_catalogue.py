@@ -51,7 +51,7 @@ class RedisCatalogue:
             if pause is None:
                 self._client.hdel(self._keys.paused, name)
             else:
-                self._client.hset(self._keys.paused, name, msgspec.json.encode(pause))
+                self._client.hset(self._keys.paused, name, msgspec.json.encode(_plain(pause)))
             self._client.publish(self._keys.control, PAUSE_MESSAGE)
             return bool(self._client.hexists(self._keys.imports, name))
 
@@ -67,4 +67,8 @@ def read_pause(stored: bytes | str) -> Pause:
         pause = msgspec.json.decode(stored, type=Pause)
     except (msgspec.MsgspecError, ValueError):
         return Pause("unknown", "unknown", "")
+    return _plain(pause)
+
+
+def _plain(pause: Pause) -> Pause:
     return Pause(plain(pause.reason), plain(pause.by, 100), plain(pause.since, 40))

@@ -5,14 +5,14 @@
 `{si}:workers`        hash    consumer -> heartbeat (JSON); stale ones are reaped
 `{si}:budget:<fp>`    hash    last slot given and hold of one budget; <fp> is a keyed hash of source and API key
 `{si}:cache:<name>`   string  an upstream's look-up answer, kept a day
-`{si}:control`        channel work, pause, hold
+`{si}:control`        channel work, pause, hold, cancel
 and for each import:
 `{si}:<i>:shards`     stream  the work, group `workers`
 `{si}:<i>:dead`       stream  dead letters
 `{si}:<i>:delayed`    zset    shard -> when it comes back (ms)
 `{si}:<i>:places`     hash    shard in flight -> where it is
 `{si}:<i>:progress`   hash    shard in flight -> checkpoint, attempts
-`{si}:<i>:counters`   hash    shards, records and requests so far; the newest run
+`{si}:<i>:counters`   hash    shards, records and requests so far; the newest run; when it last moved
 """
 
 from __future__ import annotations

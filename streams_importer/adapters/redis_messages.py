@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Garbage, Lease
+from ..domain.redaction import SECRETS
 from ..domain.shard_key import parse_key
 from ..domain.text import plain
 from ..ports import DeadLetter
@@ -50,6 +51,10 @@ class _Progress(msgspec.Struct):
     attempts: int
 
 
+class _Job(msgspec.Struct):
+    job: str
+
+
 def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int] | None:
     try:
         progress = msgspec.json.decode(stored, type=_Progress)
@@ -59,6 +64,14 @@ def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int] | None:
         return None
     checkpoint = Checkpoint(progress.page, load_cursor(progress.cursor), Counts(*progress.counts))
     return checkpoint, progress.attempts
+
+
+def read_job(progress: bytes | str) -> str | None:
+    """The round that a shard's progress belongs to."""
+    try:
+        return msgspec.json.decode(progress, type=_Job).job
+    except (msgspec.MsgspecError, ValueError):
+        return None
 
 
 def read_entry(
@@ -104,7 +117,9 @@ def _problem(message: dict[str, str]) -> str | None:
 
 
 def dump_payload(message: dict[str, str]) -> str:
-    return msgspec.json.encode(message)[:MAX_PAYLOAD].decode("utf-8", "ignore")
+    """As JSON, without secrets, cut."""
+    shown = SECRETS.redacted(msgspec.json.encode(message).decode(), MAX_PAYLOAD)
+    return shown.encode()[:MAX_PAYLOAD].decode("utf-8", "ignore")
 
 
 def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> list[str | int]:
@@ -115,12 +130,12 @@ def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failu
         payload = dump_payload({"v": str(STORED_VERSION), "shard": lease.shard_key, "job": lease.job, "run": lease.run})
     return [
         *("payload", payload),
-        *("error", failure.code),
+        *("error", plain(failure.code)),
         *("message", plain(failure.message)),
         *("status", "" if failure.status is None else failure.status),
         *("attempts", attempts),
         *("crashes", ""),
-        *("cursor", dump_cursor(checkpoint.cursor)),
+        *("cursor", SECRETS.redacted(dump_cursor(checkpoint.cursor))),
         *("worker", lease.consumer),
     ]
 

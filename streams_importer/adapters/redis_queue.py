@@ -64,7 +64,8 @@ class RedisQueue:
 
     def promote(self, import_name: str, limit: int) -> int:
         keys = self._keys.of(import_name)
-        return int(self._run("promote", [keys.shards, keys.places, keys.progress, keys.delayed], [limit, self._keys.control]))
+        places = [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters]
+        return int(self._run("promote", places, [limit, self._keys.control]))
 
     def replay(self, import_name: str, letters: Sequence[tuple[str, QueuedShard]], run: str) -> list[bool]:
         keys = self._keys.of(import_name)
@@ -77,7 +78,8 @@ class RedisQueue:
 
     def claim(self, imports: Sequence[str], limit: int) -> Claimed:
         args: list[str | int] = [GROUP, self._consumer, limit, self._version, *imports]
-        return self._claimed(imports, self._run("claim", [self._keys.paused, *self._claim_keys(imports)], args))
+        places = [key for each in map(self._keys.of, imports) for key in (each.shards, each.places, each.progress, each.counters)]
+        return self._claimed(imports, self._run("claim", [self._keys.paused, *places], args))
 
     def adopt(self, imports: Sequence[str], known: Iterable[str]) -> Claimed:
         args: list[str | int] = [GROUP, self._consumer, self._version, MAX_ADOPTED]

@@ -8,7 +8,7 @@ import msgspec
 import redis
 
 from ..domain.errors import BadSetting
-from ..domain.text import plain
+from ..domain.text import one_line
 from .redis_client import redis_errors
 from .redis_keys import Keys
 from .redis_messages import text
@@ -56,7 +56,7 @@ class RedisWorkers:
             except (msgspec.MsgspecError, ValueError):
                 continue
             if 0 <= beat.lease_s <= MAX_LEASE_S and beat.seen_ms <= now + 5000 and len(beat.imports) <= MAX_IMPORTS:
-                beats[plain(text(name), 120)] = beat
+                beats[one_line(text(name), 120)] = beat
         return beats
 
     def uptime_s(self) -> float:

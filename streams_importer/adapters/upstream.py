@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from ..domain.answers import MAX_WAIT_S, classify, error_of
 from ..domain.errors import BadSetting, Weather
+from ..domain.hosts import place_of
+from ..domain.redaction import Redactor
 from ..ports import Answer, Cancel, RequestBudget
 from .http import HttpClient
 
@@ -21,6 +23,9 @@ MAX_UNTOLD_HOLD_S = 600.0
 
 MIN_HOLD_S = 1.0
 """`Retry-After: 0`, or a date that has passed, must not turn into a loop that costs nothing."""
+
+SHORTEST_ECHO = 8
+"""Bytes of a key that is looked for in answers. A shorter one may be a word of the data."""
 
 _PATH = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*\Z")
 _KEY = re.compile(r"[!-~]{1,256}\Z")
@@ -53,7 +58,8 @@ class _Patience:
 
 
 class HttpUpstream:
-    """The key goes into a header, and to the host of the base URL only: paths are ours, and redirects are not followed."""
+    """The key goes into a header, and to the host of the base URL only: paths are ours, and redirects are not followed. An
+    answer that repeats the key is blanked there before anybody reads it, so that it is stored nowhere."""
 
     def __init__(
         self,
@@ -67,22 +73,32 @@ class HttpUpstream:
         self._base_url, self._host = _checked_base(base_url)
         self._budget = budget
         self._headers = {"X-API-Key": _checked_key(key)} if key else {}
+        self._echoes = Redactor()
+        if key and len(key) >= SHORTEST_ECHO:
+            self._echoes.learn(key)
         self._dice = dice
         self._patience = _Patience()
 
     def get(self, path: str, params: Mapping[str, str], cancel: Cancel) -> Answer:
         if not _PATH.match(path):
             raise ValueError("a path below the base URL, please")
+        url = f"{self._base_url}/{path}"
+        self._http.check(url, self._headers)
         granted_us = self._budget.take(cancel)
         sent_at = self._patience.sending()
-        answer = self._http.get(f"{self._base_url}/{path}", params, self._headers, cancel)
+        answer = self._http.get(url, params, self._headers, cancel)
         error = error_of(classify(answer.status, answer.headers), answer.status, self._host)
         if error is None:
             self._patience.served(sent_at)
-            return Answer(answer.body, granted_us)
+            return Answer(self._without_key(answer.body), granted_us)
         if isinstance(error, Weather):
             self._budget.hold(self._hold_s(error, sent_at))
         raise error
+
+    def _without_key(self, body: bytes) -> bytes:
+        text = body.decode("latin-1")  # a character for each byte; the key is ASCII
+        shown = self._echoes.redacted(text)
+        return body if shown == text else shown.encode("latin-1")
 
     def _hold_s(self, weather: Weather, sent_at: int) -> float:
         untold_s = self._patience.refused(sent_at)
@@ -95,7 +111,7 @@ def _checked_base(base_url: str) -> tuple[str, str]:
     """The base without a trailing slash, and its host for messages. A URL with a password or a query is never repeated."""
     try:
         parts = urlsplit(base_url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        good = place_of(base_url) is not None
     except ValueError:
         good = False
     if not good or "@" in parts.netloc or parts.query or parts.fragment or not base_url.isprintable() or " " in base_url:

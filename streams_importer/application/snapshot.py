@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..domain.definition import Definition
 from ..domain.text import plain
 from ..ports import Pause
 
@@ -36,15 +37,18 @@ class ImportStatus:
     since: str | None
     dead_lettered: int
     """Dead letters ever written; `dead` are those there now."""
+    moved_ms: int | None = None
+    """When a shard was last claimed or a page stored, or work came after there was none; on Redis' clock."""
     paused: Pause | None = None
     limit: str | None = None
+    lease_s: float = 0.0
 
     @property
     def in_flight(self) -> int:
         return self.queued + self.leased + self.delayed
 
-    def with_settings(self, paused: Pause | None, limit: str) -> ImportStatus:
-        return replace(self, paused=paused, limit=limit)
+    def with_settings(self, paused: Pause | None, definition: Definition) -> ImportStatus:
+        return replace(self, paused=paused, limit=str(definition.limit), lease_s=definition.lease_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Snapshot:
     imports: dict[str, ImportStatus] = field(default_factory=dict)
     workers: list[WorkerStatus] = field(default_factory=list)
     held_for_s: dict[str, float] = field(default_factory=dict)
+    now_ms: int = 0
+    """Redis' clock."""
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:

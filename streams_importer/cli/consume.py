@@ -15,11 +15,11 @@ from ..application.consumer import Consumer
 from ..application.shutdown import Shutdown
 from ..domain.definition import Definition
 from ..domain.errors import BadSetting
-from ..domain.text import plain
 from ..settings import worker_label
 from ..wiring import Wiring
 from ..worker import Worker
-from .options import Duration, Globals, ImportName, setting, with_servers
+from . import output
+from .options import Duration, Globals, ImportName, setting, with_data_dir, with_servers
 
 MAX_CONCURRENCY = 1000
 LONGEST_SHUTDOWN_S = 86400.0
@@ -37,6 +37,7 @@ LONGEST_SHUTDOWN_S = 86400.0
 @setting("--max-attempts", type=int, help="Overrides the import's attempts.")
 @setting("--max-crashes", type=int, help="Overrides the import's crashes; not counted yet.")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Overrides the import's delay.")
+@with_data_dir
 @with_servers
 @click.pass_obj
 def consume(
@@ -56,8 +57,7 @@ def consume(
         raise BadSetting(f"--shutdown-timeout {shutdown_timeout:g}s: must be 0s to 1d")
     overrides = {key: given[key] for key in ("lease_s", "max_attempts", "max_crashes", "retry_delay_s")}
     Definition("check").changed(**overrides)
-    wiring = globals_.wiring(dict(os.environ), creates=True, **given)
-    wiring.upstreams.require_key()
+    wiring = globals_.wiring(dict(os.environ), creates=True, needs_key=True, **given)
     stop = CancelToken()
     Shutdown(stop).install()
     stop.on_cancel(lambda: _leave_at_last(shutdown_timeout))
@@ -96,11 +96,7 @@ def _leave_at_last(timeout_s: float) -> None:
     """Armed by the first signal. A stop ends within its timeout, even when a server stands still in the middle of a call."""
 
     def leave() -> None:
-        print(
-            "streams-importer: stopped at its timeout, in the middle of a call; leases that were not given back will run out",
-            file=sys.stderr,
-            flush=True,
-        )
+        output.complain("stopped at its timeout, in the middle of a call; leases that were not given back will run out")
         os._exit(1)
 
     timer = threading.Timer(timeout_s, leave)
@@ -137,7 +133,7 @@ class _Burst:
     def status(self) -> int:
         problem = self._problem()
         if problem is not None:
-            click.echo(f"streams-importer: {plain(problem, 1000)}", err=True)
+            output.complain(problem)
         return 0 if problem is None else 1
 
     def _names(self) -> list[str]:

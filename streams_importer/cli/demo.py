@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
+
+from . import output
 
 
 @click.command(epilog="Example: streams-importer demo --points 100000 --workers 4")
@@ -17,8 +18,8 @@ def demo(points: int, workers: int, seed: int) -> None:
     from .demonstration import Demonstration  # a third of the start-up time of every other command otherwise
 
     try:
-        is_proved = Demonstration(points, workers, seed, Console()).run()
+        is_proved = Demonstration(points, workers, seed, output.console()).run()
     except KeyboardInterrupt:
-        click.echo("Stopped. Nothing is left behind.", err=True)
+        output.say("Stopped. Nothing is left behind.", err=True)
         raise
     raise SystemExit(0 if is_proved else 1)

@@ -18,7 +18,7 @@ from rich.text import Text
 from ..adapters.log_events import LogEvents
 from ..application.snapshot import Snapshot
 from ..console.view import render
-from ..domain.errors import Unavailable
+from ..domain.errors import ImporterError, Unavailable
 from ..domain.planner import IdRanges
 from ..embedded.guardian import die_with_parent
 from ..embedded.servers import EmbeddedServers
@@ -26,6 +26,7 @@ from ..embedded.stand_in import StandInProcess
 from ..embedded.stand_in_queries import least_requests
 from ..settings import DEFAULT_IMPORT, Servers, Upstreams
 from ..wiring import Wiring
+from .output import Plain
 
 RATE = "25/s"
 PAGE_SIZE = 1000
@@ -58,6 +59,7 @@ class Demonstration:
             f"Starting a private Redis and MongoDB, and a local Open Charge Map with {self._points:,} points …",
             style="dim",
             highlight=False,
+            soft_wrap=True,
         )
         key = f"demo-{self._seed}"
         with EmbeddedServers() as servers, StandInProcess(self._points, self._seed, key) as upstream:
@@ -81,7 +83,8 @@ class Demonstration:
         command = [sys.executable, "-m", "streams_importer", "--config", os.devnull]  # not the user's own file
         plan = ["produce", "--rate", RATE, "--shard-size", str(SHARD_SIZE), *flags]
         self._console.print(f"$ streams-importer {' '.join(plan)}", style="bold", highlight=False)
-        subprocess.run([*command, *plan], env=environment, check=True)
+        if subprocess.run([*command, *plan], env=environment).returncode != 0:
+            raise ImporterError("the demo cannot go on: produce failed, for the reason above")
         self._console.print(
             f"$ streams-importer consume --until-empty   (× {self._workers} processes)",
             style="bold",
@@ -116,9 +119,9 @@ class Demonstration:
             while True:
                 running = any(worker.poll() is None for worker in workers)
                 try:
-                    live.update(render(wiring.snapshot()), refresh=True)
+                    live.update(Plain(render(wiring.snapshot())), refresh=True)
                 except Unavailable as error:
-                    live.update(Text(str(error), style="yellow"), refresh=True)
+                    live.update(Plain(Text(str(error), style="yellow")), refresh=True)
                 if not running:
                     return
                 time.sleep(1 / FRAMES_A_SECOND)

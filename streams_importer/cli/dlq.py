@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
 
 from ..application.replayer import Replayer
 from ..console.view import render_letters
 from ..domain.errors import BadSetting
+from . import output
 from .options import Globals, ImportName, with_servers
 from .pause import only_import
 
@@ -37,13 +35,11 @@ def list_(globals_: Globals, /, import_name: str | None, limit: int, json_: bool
     letters = wiring.queue("dlq").dead_letters(name, limit)
     if json_:
         for letter in letters:
-            click.echo(msgspec.json.encode(asdict(letter)).decode())
+            output.show_json(letter)
     elif letters:
-        console = Console()
-        # Into a pipe or a file lines are as long as they are.
-        console.print(render_letters(letters), width=None if console.is_terminal else 240)
+        output.show(render_letters(letters), wide=True)
     else:
-        click.echo(f"{name}: no dead letters")
+        output.say(f"{name}: no dead letters")
 
 
 @dlq.command("replay", epilog="Example: streams-importer dlq replay openchargemap ids:0..10000")
@@ -58,6 +54,6 @@ def replay(globals_: Globals, /, import_name: str, shards: tuple[str, ...], all_
         raise BadSetting("name the shards to replay, or give --all; dlq list shows them")
     wiring = globals_.wiring(dict(os.environ), **given)
     replayed = Replayer(wiring.queue("dlq"), wiring.ledger).replay(import_name, set(shards) if shards else None)
-    click.echo(f"{import_name}: {replayed.replayed} shards replayed, {replayed.left} dead letters left alone")
+    output.say(f"{import_name}: {replayed.replayed} shards replayed, {replayed.left} dead letters left alone")
     if replayed.unknown:
         raise BadSetting(f"not among the dead letters of {import_name}: {', '.join(sorted(replayed.unknown)[:5])}")

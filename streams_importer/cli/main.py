@@ -6,22 +6,24 @@ import io
 import os
 import re
 import sys
-import traceback
 from typing import Any, NoReturn
 
 import click
 
 from .. import __version__
 from ..domain.errors import BadSetting, ImporterError, TooNew
-from ..domain.text import plain
-from ..settings import read_file
+from ..domain.text import plain_block
+from ..settings import learn_secrets, read_file
+from . import output
 from .consume import consume
 from .demo import demo
 from .dlq import dlq
 from .options import Globals, setting
 from .pause import pause, resume
 from .produce import produce
+from .services import services
 from .setup import setup
+from .shards import shards
 from .status import status
 
 _EPILOG = """\b
@@ -33,9 +35,14 @@ One country, with your own servers:     streams-importer produce --country DE
 
 def _load_file(ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
     file = read_file(value)
-    commands = dict.fromkeys(_COMMANDS, file.settings)
-    ctx.default_map = {**file.settings, **commands, "dlq": {"list": file.settings, "replay": file.settings}}
+    ctx.default_map = _defaults(cli, file.settings)
     return file
+
+
+def _defaults(command: click.Command, settings: dict[str, Any]) -> dict[str, Any]:
+    """The file's settings, for the command and for everything below it."""
+    below = command.commands.items() if isinstance(command, click.Group) else ()
+    return {**settings, **{name: _defaults(each, settings) for name, each in below}}
 
 
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -53,19 +60,29 @@ def cli(ctx: click.Context, file: Any, namespace: str, log_format: str, verbose:
     ctx.obj = Globals(namespace, log_format, verbose - quiet, file)
 
 
-_COMMANDS = {command.name or "": command for command in (produce, consume, status, dlq, pause, resume, setup, demo)}
-for _command in _COMMANDS.values():
+for _command in (produce, consume, status, shards, dlq, pause, resume, setup, services, demo):
     cli.add_command(_command)
 
 
+class _HelpFormatter(click.HelpFormatter):
+    """Help shows defaults, which may come from a file."""
+
+    def getvalue(self) -> str:
+        return plain_block(super().getvalue())
+
+
+click.Context.formatter_class = _HelpFormatter
+
+
 def main() -> NoReturn:
+    learn_secrets(os.environ, sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII is no reason to fail
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        output.say_block(error.format_message())
         code = 0
     except click.ClickException as error:
         code = _say(error.format_message(), error.exit_code)
@@ -80,11 +97,11 @@ def main() -> NoReturn:
         code = _say(f"{error.strerror or error}", 1)
     except Exception as error:
         if any(re.fullmatch(r"-v+|--verbose", argument) for argument in sys.argv[1:]):
-            traceback.print_exc()
+            output.show_traceback(error)
         code = _say(f"a defect in streams-importer: {type(error).__name__}: {error} (-v shows where)", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _say(message: str, code: int) -> int:
-    click.echo(f"streams-importer: {plain(message, 1000)}", err=True)
+    output.complain(message)
     return code

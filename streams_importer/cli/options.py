@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from ..adapters.data_files import DataFolder
 from ..adapters.log_events import LogEvents
 from ..domain.durations import parse_duration
 from ..domain.errors import BadSetting
 from ..domain.shard_key import is_name
-from ..settings import ENV_PREFIX, ImportFile, Upstreams, servers
+from ..settings import ENV_PREFIX, ImportFile, Servers, Upstreams, embedded_idle_s, servers
 from ..wiring import Wiring
+from . import output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,6 +63,7 @@ _SERVER_OPTIONS = (
             help="How Redis' certificate is checked."),
     setting("--redis-ca-file", metavar="FILE", help="Certificate authority for Redis."),
     setting("--mongodb-uri", also=("MONGODB_URI",), metavar="URI", help="MongoDB; the database comes from the URI."),
+    setting("--embedded", is_flag=True, help="Private servers in this folder; the default on a terminal when none are set."),
 )  # fmt: skip
 
 
@@ -67,6 +71,11 @@ def with_servers(command: F) -> F:
     for option in reversed(_SERVER_OPTIONS):
         command = option(command)
     return command
+
+
+with_data_dir = setting(
+    "--data-dir", default=".", metavar="FOLDER", help="Where files that an import names are read [the working folder]."
+)
 
 
 class Globals:
@@ -78,10 +87,49 @@ class Globals:
         self.namespace = namespace
         self.verbosity = verbosity
         self.file = file
+        self._log_format = log_format
         self.events = LogEvents(log_format, {0: "info", -1: "warning"}.get(verbosity, "debug" if verbosity > 0 else "error"))
 
-    def wiring(self, environment: dict[str, str], **given: Any) -> Wiring:
-        chosen = servers(given["redis_url"], given["mongodb_uri"], given["redis_tls_verify"], given["redis_ca_file"])
-        wiring = Wiring(chosen, Upstreams.from_environment(environment), self.namespace, self.events)
+    def wiring(self, environment: dict[str, str], *, creates: bool = False, needs_key: bool = False, **given: Any) -> Wiring:
+        """`creates`: without servers of the user's own, this command starts the embedded pair when it does not run;
+        `needs_key`: but not for a command that cannot go on without the upstream's key."""
+        data_dir = given.get("data_dir", ".")
+        DataFolder(data_dir)
+        chosen = servers(
+            given["redis_url"],
+            given["mongodb_uri"],
+            given["redis_tls_verify"],
+            given["redis_ca_file"],
+            embedded=given["embedded"],
+            at_terminal=_at_terminal(environment),
+        )
+        upstreams = Upstreams.from_environment(environment)
+        if needs_key:
+            upstreams.require_key()
+        chosen = chosen or self._embedded(environment, creates)
+        wiring = Wiring(chosen, upstreams, self.namespace, self.events, data_dir=data_dir)
         click.get_current_context().call_on_close(wiring.close)
         return wiring
+
+    def _embedded(self, environment: dict[str, str], creates: bool) -> Servers:
+        from ..embedded.shared import SharedServers  # late: most commands have servers of their own
+
+        pair = SharedServers(creates=creates, idle_s=embedded_idle_s(environment))
+        click.get_current_context().call_on_close(pair.leave)
+        if creates:
+            pair.watch(lambda text: self.events(text, level="warning"))
+        said = f"{'started' if pair.started else 'using'} the embedded Redis and MongoDB in {pair.folder}"
+        hint = "streams-importer services stop"
+        if self._log_format == "json":
+            self.events(said, stop=hint)
+        elif self.verbosity >= 0:
+            output.complain(f"{said}; stop them with: {hint}")
+        return Servers(pair.redis_url, pair.mongodb_uri)
+
+
+_PLATFORMS = ("DYNO", "KUBERNETES_SERVICE_HOST")
+
+
+def _at_terminal(environment: Mapping[str, str]) -> bool:
+    """A person looks on. On a platform nobody does, even where there is a terminal: a missing URL is a mistake there."""
+    return sys.stderr.isatty() and not any(environment.get(name) for name in _PLATFORMS)

@@ -13,6 +13,7 @@ from ..domain.text import plain
 from ..ports import Pause
 from ..settings import DEFAULT_IMPORT
 from ..wiring import Wiring
+from . import output
 from .options import Globals, ImportName, with_servers
 
 
@@ -27,7 +28,7 @@ def pause(globals_: Globals, /, import_name: str | None, reason: str, **given: A
     name = only_import(wiring, import_name)
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     wiring.imports.pause(name, Pause(plain(reason), _user(), since))
-    click.echo(f"{name} is paused; go on with: streams-importer resume {name}")
+    output.say(f"{name} is paused; go on with: streams-importer resume {name}")
 
 
 @click.command(epilog="Example: streams-importer resume openchargemap")
@@ -39,7 +40,7 @@ def resume(globals_: Globals, /, import_name: str | None, **given: Any) -> None:
     wiring = globals_.wiring(dict(os.environ), **given)
     name = only_import(wiring, import_name)
     wiring.imports.pause(name, None)
-    click.echo(f"{name} goes on")
+    output.say(f"{name} goes on")
 
 
 def only_import(wiring: Wiring, import_name: str | None) -> str:

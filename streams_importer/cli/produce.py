@@ -20,8 +20,9 @@ from ..domain.errors import BadSetting
 from ..domain.planner import Plan
 from ..settings import DEFAULT_IMPORT, definition_from_file, one_rate
 from ..wiring import Wiring
+from . import output
 from .axes import read_axes, with_axes
-from .options import Duration, Globals, ImportName, ListItem, setting, with_servers
+from .options import Duration, Globals, ImportName, ListItem, setting, with_data_dir, with_servers
 from .produce_progress import ProduceProgress, produce_progress
 from .produce_report import Ended, report, report_plan
 
@@ -54,6 +55,7 @@ MANY_SHARDS = 1_000_000
 @click.option("--dry-run", is_flag=True, help="Only say what would be queued, and what it costs at least.")
 @click.option("--yes", is_flag=True, help=f"More than {MANY_SHARDS:,} shards are meant.")
 @click.option("--json", "json_", is_flag=True, help="The run as one JSON object.")
+@with_data_dir
 @with_servers
 @click.pass_obj
 def produce(
@@ -79,14 +81,13 @@ def produce(
     if max_backlog < 1:
         raise BadSetting(f"--max-backlog {max_backlog}: must be 1 or more")
     _changed(Definition("check"), given)
-    wiring = globals_.wiring(dict(os.environ), creates=True, **given)
+    wiring = globals_.wiring(dict(os.environ), creates=True, needs_key=not missing, **given)
     definition = _definition(globals_, wiring, import_name, given)
     plan: Plan | None = None
     if not missing:
-        wiring.upstreams.require_key()
         source = wiring.source_of(definition)
         for line in axes.in_words(source):
-            click.echo(line, err=True)
+            output.say(line, err=True)
         plan = axes.plan(source, CancelToken())
         if plan.count > MANY_SHARDS and not (yes or dry_run):
             raise BadSetting(f"that would be {plan.count:,} shards: cut more coarsely, or add --yes if they are meant")
@@ -137,7 +138,7 @@ class _Produce:
                 while not patiently(never, lambda: self._is_over(progress, of)):
                     time.sleep(LOOK_EVERY_S)
             except KeyboardInterrupt:
-                click.echo(f"stopped waiting; what is left of {self._name} stays queued", err=True)
+                output.say(f"stopped waiting; what is left of {self._name} stays queued", err=True)
                 raise
         before = {} if self._before is None else self._before.records
         records = {name: number - before.get(name, 0) for name, number in self._status().records.items()}

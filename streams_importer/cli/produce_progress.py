@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ..application.producer import Produced
 from ..application.snapshot import ImportStatus
+from . import output
 
 LINE_EVERY_S = 1.0
 WAITING_LINE_EVERY_S = 10.0
@@ -29,7 +30,7 @@ class ProduceProgress(Protocol):
 
 @contextmanager
 def produce_progress(total: int | None) -> Iterator[ProduceProgress]:
-    console = Console(stderr=True)
+    console = output.console(stderr=True)
     if not console.is_terminal:
         yield _Lines(console, total)
         return

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any
-
-import click
-import msgspec
 
 from ..application.producer import Produced
 from ..domain.definition import Definition
 from ..domain.planner import Plan
+from . import output
 
 SAMPLE_KEYS = 3
 
@@ -32,22 +29,22 @@ def report_plan(definition: Definition, plan: Plan, json_: bool) -> None:
     samples = [scope.key for scope in islice(plan, SAMPLE_KEYS)]
     if json_:
         plan_json = {"import": definition.name, "dry_run": True, "shards": plan.count, "least_requests": requests}
-        _emit(plan_json | {"least_seconds": round(seconds, 1), "rate": definition.rate, "samples": samples})
+        output.show_json(plan_json | {"least_seconds": round(seconds, 1), "rate": definition.rate, "samples": samples})
         return
-    click.echo(f"{definition.name}: {plan.count:,} shards, nothing queued (--dry-run)")
+    output.say(f"{definition.name}: {plan.count:,} shards, nothing queued (--dry-run)")
     for key in samples:
-        click.echo(f"  {key}")
+        output.say(f"- {key}")
     if plan.count > len(samples):
-        click.echo("  …")
+        output.say("- …")
     further = f"each further page of {definition.page_size:,} records is one more"
-    click.echo(f"at least {requests:,} requests, {in_two_units(seconds)} at {limit}; {further}")
+    output.say(f"at least {requests:,} requests, {in_two_units(seconds)} at {limit}; {further}")
 
 
 def report(definition: Definition, produced: Produced, ended: Ended | None, json_: bool) -> None:
     if json_:
         waited = {} if ended is None else {"waited": {"seconds": round(ended.seconds, 1), "records": ended.records}}
         problem = {} if ended is None else {"problem": ended.problem}
-        _emit({"import": definition.name, **asdict(produced), **waited, **problem})
+        output.show_json({"import": definition.name, **asdict(produced), **waited, **problem})
         return
     left = [
         (produced.in_flight, "in flight already"),
@@ -57,16 +54,12 @@ def report(definition: Definition, produced: Produced, ended: Ended | None, json
         (produced.other, "left alone"),
     ]
     rest = "".join(f", {number} {what}" for number, what in left if number)
-    click.echo(f"{definition.name}: run {produced.run}: {produced.queued} shards queued of {produced.planned}{rest}")
+    output.say(f"{definition.name}: run {produced.run}: {produced.queued} shards queued of {produced.planned}{rest}")
     if ended is not None:
         records = ", ".join(f"{number:,} {name}" for name, number in ended.records.items() if number) or "no records"
-        click.echo(f"{definition.name}: {records} after {in_two_units(ended.seconds)}")
+        output.say(f"{definition.name}: {records} after {in_two_units(ended.seconds)}")
         if ended.problem is not None:
-            click.echo(f"streams-importer: {ended.problem}", err=True)
-
-
-def _emit(value: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode(value).decode())
+            output.complain(ended.problem)
 
 
 def in_two_units(seconds: float) -> str:

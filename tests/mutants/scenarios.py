@@ -22,6 +22,7 @@ from streams_importer.adapters.redis_board import RedisBoard
 from streams_importer.adapters.redis_budget import RedisBudget
 from streams_importer.adapters.redis_cache import RedisCache
 from streams_importer.adapters.redis_keys import GROUP, Keys
+from streams_importer.adapters.redis_places import RedisPlaces
 from streams_importer.adapters.redis_queue import RedisQueue
 from streams_importer.adapters.upstream import HttpUpstream
 from streams_importer.application.cancellation import CancelToken
@@ -29,11 +30,12 @@ from streams_importer.application.settlement import Attempt, Settlement
 from streams_importer.domain.axes import Box, IdRange, Window
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import TooNew, Transient
+from streams_importer.domain.hosts import HostRule
 from streams_importer.domain.model import Checkpoint, Completed, Counts, Lease, Page, Record, Reject
 from streams_importer.domain.rates import parse_limit
 from streams_importer.domain.shard_key import Scope
 from streams_importer.embedded.stand_in import StandIn
-from streams_importer.ports import QueuedShard
+from streams_importer.ports import LedgerRow, QueuedShard
 from streams_importer.sources.openchargemap import OpenChargeMap
 
 IMPORT = "openchargemap"
@@ -55,6 +57,9 @@ class World:
 
     def queue(self, consumer: str, version: int = 1) -> RedisQueue:
         return RedisQueue(self.redis, KEYS, consumer, version=version, read=self.read)
+
+    def places(self) -> RedisPlaces:
+        return RedisPlaces(self.redis, KEYS, read=self.read)
 
     def queued(self, *shards: str) -> None:
         self.queue("p").enqueue(IMPORT, [QueuedShard(shard, "job-1") for shard in shards], "run-1", begins=True)
@@ -165,7 +170,7 @@ def a_window_brings_exactly_its_own_rows(world: World) -> None:
 
 def read_all(world: World, upstream: StandIn, scope: Scope) -> list[int]:
     budget = RedisBudget(world.redis, KEYS, "test", parse_limit("1000/s"))
-    http = HttpClient()
+    http = HttpClient(hosts=HostRule.of("", [upstream.base_url]))
     source = OpenChargeMap(HttpUpstream(http, upstream.base_url, budget), RedisCache(world.redis, KEYS, "test"), 200)
     ids: list[int] = []
     cursor: int | str | None = None
@@ -281,6 +286,38 @@ def a_repeated_checkpoint_counts_once(world: World) -> None:
         assert queue.checkpoint(lease, checkpoint)
     queue.complete([(lease, Checkpoint(3, None, Counts(inserted=25)))])
     assert RedisBoard(world.redis, KEYS).read([IMPORT])[IMPORT].records["inserted"] == 25
+
+
+def a_shard_cancelled_twice_is_counted_once(world: World) -> None:
+    world.queued("ids:0..10")
+    cancelled = cancelled_row("ids:0..10", Counts(inserted=10))
+    assert world.places().cancel(IMPORT, [cancelled, cancelled]) == [True, False]
+    assert world.places().cancel(IMPORT, [cancelled]) == [False]
+    status = RedisBoard(world.redis, KEYS).read([IMPORT])[IMPORT]
+    assert (status.cancelled, status.total, status.records["inserted"]) == (1, 1, 10)
+
+
+def a_late_cancellation_leaves_the_next_round_alone(world: World) -> None:
+    world.queued("ids:0..10")
+    world.places().cancel(IMPORT, [cancelled_row("ids:0..10")])
+    world.queue("p").enqueue(IMPORT, [QueuedShard("ids:0..10", "job-2", "cancelled")], "run-2", begins=True)
+    assert world.places().cancel(IMPORT, [cancelled_row("ids:0..10")]) == [False]
+    assert [lease.job for lease in world.queue("w:1").claim([IMPORT], 1).leases] == ["job-2"]
+
+
+def records_of_a_cancelled_shard_are_those_of_its_ledger_row(world: World) -> None:
+    """Its worker has told the ledger of the second page and Redis only of the first."""
+    world.queued("ids:0..10")
+    queue = world.queue("w:1")
+    [lease] = queue.claim([IMPORT], 1).leases
+    queue.checkpoint(lease, Checkpoint(1, 5, Counts(inserted=10)))
+    world.places().cancel(IMPORT, [cancelled_row("ids:0..10", Counts(inserted=20))])
+    assert queue.checkpoint(lease, Checkpoint(2, 9, Counts(inserted=20))) is False
+    assert RedisBoard(world.redis, KEYS).read([IMPORT])[IMPORT].records["inserted"] == 20
+
+
+def cancelled_row(shard: str, counts: Counts | None = None) -> LedgerRow:
+    return LedgerRow(shard, "job-1", "run-1", "cancelled", 0, Checkpoint(2, 9, counts or Counts()), None, None, 1)
 
 
 def nobody_reclaims_its_own_lease(world: World) -> None:

@@ -11,16 +11,20 @@ from pymongo import IndexModel
 from pymongo.database import Database
 from redis import Redis
 
-from streams_importer.adapters import mongo_catalogue, mongo_ledger, mongo_setup, mongo_sink
+from streams_importer.adapters import log_events, mongo_catalogue, mongo_ledger, mongo_setup, mongo_sink
 from streams_importer.adapters.lua_scripts import read_part
 from streams_importer.adapters.mongo_rejects import MongoRejects
+from streams_importer.adapters.upstream import HttpUpstream
 from streams_importer.application import settlement
+from streams_importer.cli import output
 from streams_importer.domain import definition
+from streams_importer.domain.hosts import HostRule
+from streams_importer.domain.redaction import Redactor
 from streams_importer.embedded.stand_in import StandIn
 from streams_importer.sources import ocm_selection, openchargemap
 from streams_importer.sources.ocm_selection import Selection
 
-from . import scenarios
+from . import hostile, scenarios
 from .scenarios import World
 
 
@@ -166,6 +170,37 @@ MUTANTS = [
         scenarios.a_definition_of_a_newer_version_is_not_used_and_not_overwritten,
         patch=_blind_to_versions,
     ),
+    # Promise 10
+    Mutant(
+        "the redactor",
+        hostile.a_secret_that_everybody_repeats_is_stored_nowhere,
+        patch=replacing((Redactor, "redacted", lambda _, text, most=None: text[:most])),
+    ),
+    Mutant(
+        "blanking the key in answers",
+        hostile.an_answer_that_repeats_the_key_is_blanked_before_anybody_reads_it,
+        patch=replacing((HttpUpstream, "_without_key", lambda _, body: body)),
+    ),
+    Mutant(
+        "the host rule for requests",
+        hostile.a_secret_is_not_sent_to_a_host_that_nobody_named,
+        patch=replacing((HostRule, "refusal", lambda *_, **__: None)),
+    ),
+    Mutant(
+        "the host rule for addresses",
+        hostile.a_public_name_that_leads_inside_is_not_connected_to,
+        patch=replacing((HostRule, "address_refusal", lambda *_: None)),
+    ),
+    Mutant(
+        "plain() in front of the log",
+        hostile.a_hostile_name_is_one_harmless_line_of_a_log,
+        patch=replacing((log_events, "plain", str)),
+    ),
+    Mutant(
+        "plain() in front of the terminal",
+        hostile.a_hostile_name_is_one_harmless_line_of_a_terminal,
+        patch=replacing((output, "plain", lambda text, _: text)),
+    ),
     # The queue
     Mutant("the owner check", scenarios.a_lost_lease_settles_nothing, lua=("_lease", _HELD, "return true")),
     Mutant(
@@ -182,6 +217,21 @@ MUTANTS = [
         "the page number of a checkpoint",
         scenarios.a_repeated_checkpoint_counts_once,
         lua=("_progress", "local change = totals[i] - progress.counts[i]", "local change = totals[i]"),
+    ),
+    Mutant(
+        "the place as the guard of a cancellation",
+        scenarios.a_shard_cancelled_twice_is_counted_once,
+        lua=("cancel", "local round = takeable(place, shard, job)", "place = place or DELAYED\n  local round = {}"),
+    ),
+    Mutant(
+        "the round in a cancellation",
+        scenarios.a_late_cancellation_leaves_the_next_round_alone,
+        lua=("cancel", " or (round.job or job) ~= job", ""),
+    ),
+    Mutant(
+        "the ledger's totals in a cancellation",
+        scenarios.records_of_a_cancelled_shard_are_those_of_its_ledger_row,
+        lua=("cancel", "count_totals(counters, progress, cjson.decode(counts))", ""),
     ),
     Mutant(
         "counting the next slot from the slot",

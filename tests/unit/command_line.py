@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from streams_importer.application.canceller import Canceller
 from streams_importer.application.imports import Imports
 from streams_importer.application.outages import Outages
 from streams_importer.application.producer import Producer
+from streams_importer.application.shards import Shards
 from streams_importer.application.snapshot import ImportStatus, Snapshot
 from streams_importer.cli.main import main
 from streams_importer.domain.definition import Definition
@@ -21,7 +23,9 @@ from streams_importer.ports import EventSink, Source
 from streams_importer.settings import Servers, Upstreams
 from tests.fakes.catalogue import FakeCatalogue
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.places import FakePlaces
 from tests.fakes.queue import FakeQueue, Store
+from tests.fakes.records import FakeRecords
 from tests.fakes.source import ScriptedSource
 
 OURS = ("STREAMS_IMPORTER_", "REDIS_", "MONGODB_", "OCM_", "DYNO")
@@ -125,9 +129,12 @@ class FakeWiring:
     def close(self) -> None:
         """Stores outlive the commands."""
 
-    def __call__(self, servers: Servers, upstreams: Upstreams, namespace: str, events: EventSink) -> FakeWiring:
+    def __call__(
+        self, servers: Servers, upstreams: Upstreams, namespace: str, events: EventSink, *, data_dir: str = "."
+    ) -> FakeWiring:
         """Takes the place of the class."""
         self.servers, self.upstreams, self.namespace, self.events = servers, upstreams, namespace, events
+        self.data_dir = data_dir
         self.imports = Imports(self.original, self.copy, events)
         self.outages = Outages(events)
         self.board = FakeBoard(self.fake_queue.store)
@@ -143,6 +150,13 @@ class FakeWiring:
 
     def producer(self, room_for: Callable[[int], int]) -> Producer:
         return Producer(self.fake_queue, self.ledger, room_for)
+
+    @property
+    def shards(self) -> Shards:
+        return Shards(FakeRecords(self.ledger), FakePlaces(self.fake_queue.store))
+
+    def canceller(self) -> Canceller:
+        return Canceller(self.fake_queue, self.shards)
 
     def set_up(self, definition: Definition) -> None:
         self.ready.append(definition)

@@ -32,6 +32,9 @@ NEED_SERVERS = [
     ["consume"],
     ["status"],
     ["status", "--json"],
+    ["shards", "list"],
+    ["shards", "show", "ids:0..10"],
+    ["shards", "cancel", "openchargemap", "--all"],
     ["dlq", "list"],
     ["dlq", "replay", "openchargemap", "--all"],
     ["pause"],
@@ -66,6 +69,7 @@ def refused(ended: Ended) -> str:
 def test_the_commands_of_this_issue_are_there() -> None:
     assert set(COMMANDS) == {
         "", "produce", "consume", "status", "dlq", "dlq list", "dlq replay", "pause", "resume", "setup", "demo",
+        "shards", "shards list", "shards show", "shards cancel", "services", "services status", "services stop",
     }  # fmt: skip
 
 
@@ -156,6 +160,21 @@ def test_the_version_is_told(command: CommandLine) -> None:
         (["status", "x" * 64], "is not a name"),
         (["status", "nothere"], "there is no import 'nothere'"),
         (["status", "--check-mate"], "--check-mate"),
+        (["shards", "list", "--limit", "0"], "'--limit': 0"),
+        (["shards", "list", "--status", "pending"], "'--status': 'pending'"),
+        (["shards", "list", "--filter", "shard"], "write it as field=value, with one of: shard, run, worker, error, attempts"),
+        (["shards", "list", "--filter", "owner=x"], "the fields are: shard, run, worker, error, attempts"),
+        (["shards", "list", "--filter", "attempts=many"], "attempts is a number"),
+        (["shards", "list", "nothere"], "there is no import 'nothere' (known: none yet; produce makes one)"),
+        (["shards", "show"], "SHARD"),
+        (["shards", "show", "a", "b", "ids:0..10"], "takes an import and one shard"),
+        (["shards", "show", "Bad Name", "ids:0..10"], "takes an import and one shard"),
+        (["shards", "cancel"], "IMPORT"),
+        (["shards", "cancel", "openchargemap"], "say which shards to cancel"),
+        (["shards", "cancel", "openchargemap", "ids:0..1", "--all"], "say which shards to cancel"),
+        (["shards", "cancel", "openchargemap", "--all", "--status", "queued"], "say which shards to cancel"),
+        (["shards", "cancel", "openchargemap", "--status", "done"], "'--status': 'done'"),
+        (["shards", "cancel", "openchargemap", "--filter", "owner=x"], "there is no field 'owner'"),
         (["dlq", "list", "--limit", "0"], "'--limit': 0"),
         (["dlq", "list", "--limit", "-1"], "'--limit': -1"),
         (["dlq", "bogus"], "bogus"),
@@ -222,6 +241,10 @@ def test_hostile_arguments_reach_the_terminal_as_text(command: CommandLine, wiri
         ["--namespace", hostile, "status"],
         ["--config", hostile, "status"],
         ["dlq", "replay", "openchargemap", hostile],
+        ["shards", "show", hostile],
+        ["shards", "cancel", "openchargemap", hostile],
+        ["shards", "list", "--filter", hostile],
+        ["shards", "list", "--filter", "shard=" + hostile],
     ):
         ended = command(*arguments, **BOTH)
         assert ended.code == 2

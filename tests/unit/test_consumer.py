@@ -28,8 +28,10 @@ from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Cancel, LedgerRow, Pause, QueuedShard, Source
 from tests.fakes.catalogue import FakeCatalogue
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.places import FakePlaces
 from tests.fakes.queue import Entry, FakeQueue
 from tests.fakes.recorded import Events
+from tests.fakes.records import FakeRecords
 from tests.fakes.sink import FakeSink
 from tests.fakes.source import PATIENCE_S, Gate, ScriptedSource, Step, page
 
@@ -504,6 +506,32 @@ def test_a_lost_lease_ends_its_attempt_and_is_left_to_its_new_owner(worker: Work
     assert worker.keeper.held() == {}
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["by_its_lease", "at_its_next_page"])
+def test_a_cancelled_shard_stops_at_its_next_page_and_the_others_go_on(worker: Worker, is_told: bool) -> None:
+    gate = Gate(page(2, then=7))
+    source = worker.script(page(1, then=5), gate, page(3, then=9), page(21))
+    worker.plan(KEYS[0])
+    consumer = worker.consumer(concurrency=1)
+    consumer.run_once()
+    assert gate.asked.wait(PATIENCE_S)
+    worker.plan(KEYS[1])
+    records, places = FakeRecords(worker.ledger), FakePlaces(worker.queue.store)
+    [cancelled] = records.cancel("ocm", [worker.row()])
+    if is_told:
+        places.cancel("ocm", [cancelled])
+        assert worker.keeper.run_once() == 1
+        source.steps[:1] = []  # nobody will ask for the page after the one that was dropped
+    gate.open()
+    run_until_idle(consumer)
+    assert worker.row() == replace(cancelled, counted_as=None if is_told else "cancelled")
+    assert worker.row(KEYS[1]).status == "done"
+    assert [name for name, level, _ in worker.events.told if level == "warning"] == []
+    assert worker.events.names.count("shard cancelled") == 1
+    assert worker.queue.store.counters == {"cancelled": 1, "done": 1}
+    assert worker.queue.store.letters == []
+    assert worker.keeper.held() == {}
+
+
 def test_a_shard_of_a_dead_worker_is_reclaimed_and_goes_on_from_its_checkpoint(worker: Worker) -> None:
     source = worker.script(page(8))
     worker.plan(KEYS[0])
@@ -594,8 +622,9 @@ def test_work_that_is_told_of_does_not_read_the_definitions_again(worker: Worker
     consumer = worker.consumer()
     consumer.run_once()
     worker.copy.away = True
-    consumer.heard("work")
-    assert consumer.run_once() == 0
+    for message in ("work", "cancel"):
+        consumer.heard(message)
+        assert consumer.run_once() == 0
     consumer.heard("pause")
     with pytest.raises(Unavailable):
         consumer.run_once()

@@ -118,6 +118,16 @@ def test_in_its_thread_it_renews_until_stopped(scene: Scene) -> None:
     assert "keeper" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_in_its_thread_it_renews_at_once_when_told_that_shards_were_taken_away(scene: Scene) -> None:
+    keeper = LeaseKeeper(scene.queue, Outages(scene.events), scene._beat, lambda: 3600.0, scene.failures.append)
+    keeper.start()
+    assert scene.beaten.acquire(timeout=PATIENCE_S)
+    for _ in range(3):
+        keeper.hurry()
+        assert scene.beaten.acquire(timeout=0.9), "a second is how long it would have waited by itself"
+    keeper.stop()
+
+
 def test_in_its_thread_it_waits_out_an_outage_that_is_told_once(scene: Scene) -> None:
     over = threading.Event()
     scene.events.on_told = lambda: over.set() if scene.events.names[-1] == "outage over" else None

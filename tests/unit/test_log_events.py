@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streams_importer.adapters.log_events import LogEvents
+from streams_importer.domain.redaction import SECRETS
 from streams_importer.ports import EventSink
 
 HOSTILE = "two\nlines\x1b[2J\u202e \ud800"
@@ -68,6 +69,26 @@ def test_a_value_cannot_pass_for_another_detail() -> None:
 @pytest.mark.parametrize("value", [None, True, 3, 1.5, ["a", "b"], {"a": 1}, ("x",)])
 def test_other_values_than_text_are_told_too(form: str, value: Any) -> None:
     assert told(form, value=value).count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "canary-key",
+        ["canary-key"],
+        {"a": {"canary-key": ("canary%2Dkey", {"canary-key"})}},
+        ValueError("canary-key"),
+        b"canary-key",
+        [[[[[["canary-key"]]]]]],
+    ],
+)
+def test_no_value_however_deep_shows_a_secret_or_drives_a_terminal(form: str, value: Any) -> None:
+    SECRETS.learn("canary-key")
+    line = told(form, event=f"shard {HOSTILE}", value=value, other=[HOSTILE, {HOSTILE: HOSTILE}, ValueError(HOSTILE)])
+    assert "canary-key" not in line
+    assert line.count("\n") == 1
+    assert line.removesuffix("\n").isprintable()
 
 
 @pytest.mark.parametrize(

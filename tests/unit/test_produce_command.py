@@ -122,10 +122,10 @@ def test_a_dry_run_says_how_many_what_and_how_long_and_writes_nothing(command: C
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines() == [
         "openchargemap: 5 shards, nothing queued (--dry-run)",
-        "  ids:0..10000",
-        "  ids:10000..20000",
-        "  ids:20000..30000",
-        "  …",
+        "- ids:0..10000",
+        "- ids:10000..20000",
+        "- ids:20000..30000",
+        "- …",
         "at least 5 requests, 30 s at 10/m; each further page of 1,000 records is one more",
     ]
     assert wiring.ledger.rows == {}

@@ -26,6 +26,7 @@ from streams_importer.domain.model import (
 )
 from streams_importer.ports import Ledger, LedgerRow, QueuedShard, ShardQueue
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.places import FakePlaces
 from tests.fakes.queue import Entry, FakeQueue
 from tests.fakes.recorded import Events, Recorded
 
@@ -154,6 +155,29 @@ def test_a_lost_lease_is_told_and_written_nowhere(scene: Scene) -> None:
     assert scene.writes == []
     assert scene.row() == before
     assert scene.events.names == ["lease lost"]
+
+
+@pytest.mark.parametrize("outcome", [Abandoned(), Completed(END), Retry(MIDDLE, BAD), Released(MIDDLE)])
+def test_a_shard_cancelled_under_our_hands_is_no_lost_lease_and_is_settled_by_nobody(scene: Scene, outcome: Outcome) -> None:
+    row = scene.change_row(status="cancelled", counted_as="cancelled")
+    assert FakePlaces(scene.queue.store).cancel("ocm", [row]) == [True]
+    scene.settle(outcome, Abandoned())
+    assert scene.writes == []
+    assert scene.row() == row
+    assert [(name, level, details["shard"]) for name, level, details in scene.events.told] == [
+        ("shard cancelled", "info", KEYS[0]),
+        ("lease lost", "warning", KEYS[1]),
+    ]
+    assert scene.calls.count("ledger.look") == 1
+
+
+def test_a_shard_whose_cancellation_has_not_reached_the_queue_yet_is_cancelled_there_by_who_ends_it(scene: Scene) -> None:
+    scene.change_row(status="cancelled", checkpoint=MIDDLE)
+    scene.settle(Completed(END))
+    assert scene.queue.calls[-1] == "complete cancelled"
+    assert scene.queue.store.counters == {"cancelled": 1}
+    assert (scene.row().status, scene.row().checkpoint, scene.row().counted_as) == ("cancelled", MIDDLE, "cancelled")
+    assert scene.events.names == ["shard cancelled"]
 
 
 def test_many_ends_are_one_bulk_in_each_store(scene: Scene) -> None:

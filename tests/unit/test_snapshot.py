@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from streams_importer.application.snapshot import ImportStatus, RunStatus, Snapshot, WorkerStatus, as_json
+from streams_importer.domain.definition import Definition
 from streams_importer.ports import Pause
 
 RUN = RunStatus("20260221T100000Z-3f", "2026-02-21T10:00:00Z", None, 415, 412, 0)
@@ -107,5 +108,5 @@ def test_hostile_text_stays_one_json_value_without_control_characters() -> None:
 
 def test_settings_are_put_beside_what_was_counted() -> None:
     pause = Pause("why", "who", "when")
-    told = replace(BUSY, limit=None).with_settings(pause, "7/m")
-    assert (told.paused, told.limit, told.done) == (pause, "7/m", 412)
+    told = replace(BUSY, limit=None).with_settings(pause, Definition("ocm", rate="7/m", lease_s=9.0))
+    assert (told.paused, told.limit, told.lease_s, told.done) == (pause, "7/m", 9.0, 412)
