@@ -1,6 +1,6 @@
-"""What the queue costs: shards produced a second with their ledger rows, Redis memory a queued shard, and what is left at the end.
+"""What the queue costs: shards produced a second with their ledger rows, memory a queued shard, and what is left in the end.
 
-`scripts/measure_queue` prints it; a test holds the memory and the list of keys to what is promised. Speed is shown, never asserted.
+`scripts/measure_queue` prints it; a test holds memory and keys to what is promised. Speed is shown, never asserted.
 """
 
 from __future__ import annotations
