@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..domain.definition import Definition
 from ..domain.model import STORED_VERSION, Garbage, Lease
+from ..domain.shard_key import is_key
 from ..ports import Claimed, Ledger, LedgerRow, QueuedShard, ShardQueue
 from .outages import Outages
 
@@ -83,9 +84,14 @@ class Housekeeper:
     def _requeue(self, import_name: str, rows: Sequence[LedgerRow]) -> int:
         queued = 0
         for run in {row.run for row in rows}:
-            shards = [queued_shard(row) for row in rows if row.run == run and row.v <= STORED_VERSION]
-            queued += sum(self._queue.enqueue(import_name, shards, run))
+            shards = [queued_shard(row) for row in rows if row.run == run and can_be_queued(row)]
+            queued += sum(self._queue.enqueue(import_name, shards, run)) if shards else 0
         return queued
+
+
+def can_be_queued(row: LedgerRow) -> bool:
+    """Not what only a newer version understands, nor what nobody can run: it would be dead-lettered and missing for ever."""
+    return row.v <= STORED_VERSION and is_key(row.shard_key)
 
 
 def queued_shard(row: LedgerRow) -> QueuedShard:

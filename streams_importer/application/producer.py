@@ -9,10 +9,9 @@ from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 
-from ..domain.model import STORED_VERSION
 from ..domain.shard_key import Scope
 from ..ports import Ledger, LedgerRow, ShardQueue
-from .housekeeper import queued_shard
+from .housekeeper import can_be_queued, queued_shard
 
 BATCH = 1000
 T = TypeVar("T")
@@ -32,7 +31,7 @@ class Produced:
     failed: int = 0
     cancelled: int = 0
     other: int = 0
-    """Split, or written by a newer version of us."""
+    """Split, written by a newer version of us, or no shard that anybody could run."""
 
 
 def new_run(now: datetime) -> str:
@@ -82,7 +81,7 @@ class Producer:
         produced.planned += len(rows)
         waiting = []
         for row in rows:
-            if row.v > STORED_VERSION or row.status == "split":
+            if not can_be_queued(row) or row.status == "split":
                 produced.other += 1
             elif row.status == "done":
                 produced.done += 1

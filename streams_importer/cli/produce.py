@@ -17,7 +17,9 @@ from ..application.producer import Produced, new_run
 from ..application.snapshot import ImportStatus
 from ..domain.definition import MAX_PAGE_SIZE, Definition
 from ..domain.errors import BadSetting
+from ..domain.model import STORED_VERSION
 from ..domain.planner import Plan
+from ..domain.shard_key import is_key
 from ..settings import DEFAULT_IMPORT, definition_from_file, one_rate
 from ..wiring import Wiring
 from . import output
@@ -114,7 +116,7 @@ class _Produce:
         self._max_backlog = max_backlog
         self._run = new_run(datetime.now(UTC))
         read: Callable[[Any], dict[str, ImportStatus]] = wiring.board.read
-        self._completion = Completion(read, wiring.imports.paused, wiring.ledger.has_pending)
+        self._completion = Completion(read, wiring.imports.paused, self._is_pending)
         self._before: ImportStatus | None = None
 
     def queue(self, plan: Plan | None, *, again: bool) -> Produced:
@@ -147,6 +149,10 @@ class _Produce:
     def _is_over(self, progress: ProduceProgress, of: int) -> bool:
         progress.waiting(self._status(), of, len(self._wiring.live_leases()))
         return self._completion.is_over([self._name])
+
+    def _is_pending(self, name: str) -> bool:
+        """What a worker will queue and run yet: one of ours, or of the newer version that wrote the row."""
+        return any(row.v > STORED_VERSION or is_key(row.shard_key) for row in self._wiring.ledger.pending(name))
 
     def _status(self) -> ImportStatus:
         return self._wiring.board.read([self._name])[self._name]

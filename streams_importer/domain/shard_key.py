@@ -54,6 +54,15 @@ def parse_key(key: str) -> Scope:
     return scope
 
 
+def is_key(key: str) -> bool:
+    """Whether the planner would write it."""
+    try:
+        parse_key(key)
+    except ValueError:
+        return False
+    return True
+
+
 def _country(text: str) -> str:
     if not _COUNTRY.match(text):
         raise ValueError("not a country")

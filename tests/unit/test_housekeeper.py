@@ -210,3 +210,9 @@ def test_many_missing_shards_go_in_batches(scene: Scene) -> None:
     scene.ledger.plan("a", [f"ids:{number}..{number + 1}" for number in range(REQUEUE_BATCH + 1)], "run1")
     assert scene.housekeeper.requeue_missing("a") == REQUEUE_BATCH + 1
     assert scene.queue.calls == ["enqueue", "enqueue"]
+
+
+def test_a_row_that_nobody_can_run_is_not_queued_again_and_again(scene: Scene) -> None:
+    scene.ledger.plan("a", ["no shard at all", "ids:0..1"], "run1")
+    assert scene.housekeeper.requeue_missing("a") == 1
+    assert scene.housekeeper.requeue_missing("a") == 0

@@ -293,3 +293,11 @@ def test_wait_without_a_worker_says_how_to_start_one(
     monkeypatch.setattr(wiring, "live_leases", dict)
     monkeypatch.setattr("streams_importer.cli.produce_progress.WAITING_LINE_EVERY_S", 0.0)
     assert "start one: streams-importer consume" in command("produce", "--wait", *IDS, **BOTH).err
+
+
+def test_wait_does_not_wait_for_a_ledger_row_that_nobody_can_run(
+    command: CommandLine, wiring: FakeWiring, workers: Workers
+) -> None:
+    wiring.ledger.plan("openchargemap", ["no shard at all"], "run0")
+    assert command("produce", "--wait", *IDS, **BOTH).code == 0
+    assert "1 left alone" in command("produce", "--missing", **BOTH).out
