@@ -129,8 +129,8 @@ class Wiring:
     def producer(self, room_for: Callable[[int], int]) -> Producer:
         return Producer(self.queue("produce"), self.ledger, room_for)
 
-    def canceller(self) -> Canceller:
-        return Canceller(self.queue("cancel"), self.shards)
+    def canceller(self, progress: Callable[[int], None]) -> Canceller:
+        return Canceller(self.queue("cancel"), self.shards, progress)
 
     def set_up(self, definition: Definition) -> None:
         """Indexes and group of one import; safe to repeat, and by many at a time."""

@@ -34,6 +34,8 @@ class CancelReport:
 class Canceller:
     queue: ShardQueue
     shards: Shards
+    progress: Callable[[int], None] = lambda number: None
+    """Told after every batch how many are cancelled so far."""
 
     def cancel_found(
         self, definition: Definition, states: Sequence[str], filters: Sequence[Filter], *, dry_run: bool
@@ -64,6 +66,7 @@ class Canceller:
             wanted = (shard for shard in find() if is_nowhere_too or not shard.is_nowhere)
             for batch in batches(shard for shard in wanted if shard.record.row.job not in left):
                 left |= self._cancel_batch(import_name, batch, report)
+                self.progress(report.cancelled.total())
         return report
 
     def _cancel_batch(self, import_name: str, shards: Sequence[ShardState], report: CancelReport) -> set[str]:

@@ -119,11 +119,10 @@ class Globals:
         if creates:
             pair.watch(lambda text: self.events(text, level="warning"))
         said = f"{'started' if pair.started else 'using'} the embedded Redis and MongoDB in {pair.folder}"
-        hint = "streams-importer services stop"
         if self._log_format == "json":
-            self.events(said, stop=hint)
+            self.events(said)
         elif self.verbosity >= 0:
-            output.complain(f"{said}; stop them with: {hint}")
+            output.complain(f"{said} (end them: services stop)" if pair.started else said)
         return Servers(pair.redis_url, pair.mongodb_uri)
 
 

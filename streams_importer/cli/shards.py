@@ -17,6 +17,7 @@ from ..domain.errors import BadSetting
 from ..domain.shard_key import is_name
 from ..wiring import Wiring
 from . import output
+from .counting import counting
 from .options import Globals, ImportName, with_servers
 from .pause import only_import
 
@@ -121,10 +122,12 @@ def cancel(
     chosen = [shard_filter(text) for text in filters]
     wiring = globals_.wiring(dict(os.environ), **given)
     definition = _definition(wiring, import_name)
-    if keys:
-        report = wiring.canceller().cancel_named(definition, keys, dry_run=dry_run)
-    else:
-        report = wiring.canceller().cancel_found(definition, states or LIVE_STATES, chosen, dry_run=dry_run)
+    with counting("shards cancelled") as progress:
+        canceller = wiring.canceller(progress)
+        if keys:
+            report = canceller.cancel_named(definition, keys, dry_run=dry_run)
+        else:
+            report = canceller.cancel_found(definition, states or LIVE_STATES, chosen, dry_run=dry_run)
     if json_:
         output.show_json({"import": definition.name, "dry_run": dry_run, **_report_json(report)})
     else:

@@ -18,6 +18,8 @@ STALE_S = 10.0
 """A worker silent for longer than this is shown as such."""
 
 _STATES = ("queued", "leased", "delayed", "done", "failed")
+_RARE_STATES = ("split", "cancelled")
+"""Shown where there are any."""
 _RECORDS = ("inserted", "updated", "unchanged", "stale", "rejected")
 
 
@@ -46,9 +48,9 @@ def _import(name: str, status: ImportStatus, held_for_s: float) -> RenderableTyp
     block.add_column(ratio=1)
     block.add_row(Text(plain(name, 63), style="bold"), _bar(status))
     dead = "bold red" if status.dead else ""
-    block.add_row(
-        "  shards", _numbers([*((state, getattr(status, state), "") for state in _STATES), ("dead", status.dead, dead)])
-    )
+    rare = [state for state in _RARE_STATES if getattr(status, state)]
+    states = [(state, getattr(status, state), "") for state in (*_STATES, *rare)]
+    block.add_row("  shards", _numbers([*states, ("dead", status.dead, dead)]))
     records = [("seen", sum(status.records.values()), ""), *((key, status.records[key], "") for key in _RECORDS)]
     block.add_row("  records", _numbers(records))
     requests = _numbers(
@@ -82,7 +84,8 @@ def _bar(status: ImportStatus) -> RenderableType:
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
     label = Text(f"{run.done:,}/{run.total:,}").append(f" {run.failed:,} failed" if run.failed else "", style="bold red")
-    line.add_row(ProgressBar(total=max(run.total, 1), completed=run.done), label)
+    completed = run.total if run.finished and not run.failed else run.done  # cancelled shards are settled, too
+    line.add_row(ProgressBar(total=max(run.total, 1), completed=completed), label)
     return line
 
 

@@ -155,8 +155,8 @@ class FakeWiring:
     def shards(self) -> Shards:
         return Shards(FakeRecords(self.ledger), FakePlaces(self.fake_queue.store))
 
-    def canceller(self) -> Canceller:
-        return Canceller(self.fake_queue, self.shards)
+    def canceller(self, progress: Callable[[int], None]) -> Canceller:
+        return Canceller(self.fake_queue, self.shards, progress)
 
     def set_up(self, definition: Definition) -> None:
         self.ready.append(definition)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from streams_importer.application.producer import Produced
+from streams_importer.cli import counting as counting_module
 from streams_importer.cli import produce_progress as module
 from streams_importer.cli.produce_progress import produce_progress
 
@@ -49,3 +50,13 @@ def test_on_a_terminal_it_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(reader)
     assert "queueing" in shown
     assert "200/200" in shown
+
+
+def test_counting_elsewhere_is_a_line_a_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    monkeypatch.setattr(counting_module, "time", clock)
+    with counting_module.counting("shards cancelled") as progress:
+        for step in range(25):
+            clock.now = step * 0.1
+            progress(step * 1000)
+    assert capsys.readouterr().err.splitlines() == ["10000 shards cancelled so far", "20000 shards cancelled so far"]
