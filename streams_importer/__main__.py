@@ -4,6 +4,7 @@ Any Python from 3.6 on must be able to read this file, to say in one line that i
 """
 
 import os
+import signal
 import sys
 
 
@@ -12,6 +13,10 @@ def main() -> None:
     if refusal:
         print(f"streams-importer: {refusal}", file=sys.stderr)
         sys.exit(2)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # not at once: a terminal's cursor may be hidden
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         from .cli.main import main as run
         from .cli.output import guard_tracebacks

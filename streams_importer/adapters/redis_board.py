@@ -13,6 +13,9 @@ from .redis_client import redis_errors
 from .redis_keys import GROUP, NEWER, RELEASED, Keys
 from .redis_messages import text
 
+PRODUCER_S = 5
+"""A producer says twice a second that it is there; one that was killed is not waited for longer than this."""
+
 
 class RedisBoard:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
@@ -29,11 +32,14 @@ class RedisBoard:
                 pipe.zcard(keys.delayed)
                 pipe.xlen(keys.dead)
                 pipe.hgetall(keys.counters)
-            replies = pipe.execute(raise_on_error=False)
-            return {name: _status(*replies[i * 5 : i * 5 + 5]) for i, name in enumerate(imports)}
+            pipe.time()
+            *replies, now = pipe.execute(raise_on_error=False)
+            if isinstance(now, Exception):
+                raise now
+            return {name: _status(int(now[0]), *replies[i * 5 : i * 5 + 5]) for i, name in enumerate(imports)}
 
 
-def _status(length: Any, pending: Any, delayed: Any, dead: Any, counters: Any) -> ImportStatus:
+def _status(now_s: int, length: Any, pending: Any, delayed: Any, dead: Any, counters: Any) -> ImportStatus:
     for reply in (length, delayed, dead, counters):
         if isinstance(reply, Exception):
             raise reply
@@ -66,6 +72,7 @@ def _status(length: Any, pending: Any, delayed: Any, dead: Any, counters: Any) -
         since=values.get("since"),
         dead_lettered=number("dead_lettered"),
         moved_ms=number("moved") // 1000 or None,
+        is_being_produced=abs(now_s - number("producing")) <= PRODUCER_S,
     )
 
 

@@ -62,6 +62,15 @@ class RedisQueue:
         places = [keys.shards, keys.places, keys.progress, keys.counters, keys.delayed, keys.dead]
         return self._flags("enqueue", places, args)
 
+    def announce_producer(self, import_name: str, *, is_there: bool) -> None:
+        """While somebody still plans shards, an import with nothing in flight is not over."""
+        counters = self._keys.of(import_name).counters
+        with redis_errors():
+            if is_there:
+                self._client.hset(counters, "producing", str(self._client.time()[0]))
+            else:
+                self._client.hdel(counters, "producing")
+
     def promote(self, import_name: str, limit: int) -> int:
         keys = self._keys.of(import_name)
         places = [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters]

@@ -31,7 +31,7 @@ class Completion:
         statuses = self._read(names)
         left = [name for name, status in statuses.items() if status.in_flight]
         if not left:
-            return not any(self._is_pending(name) for name in names)
+            return not any(statuses[name].is_being_produced or self._is_pending(name) for name in names)
         paused = self._paused()
         if all(name in paused and not statuses[name].leased for name in left):
             self._stuck = "; ".join(f"{name} is paused: {paused[name].reason}" for name in left)

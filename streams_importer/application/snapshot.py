@@ -42,6 +42,8 @@ class ImportStatus:
     paused: Pause | None = None
     limit: str | None = None
     lease_s: float = 0.0
+    is_being_produced: bool = False
+    """Somebody plans and queues shards of it, or waits for room to do so."""
 
     @property
     def in_flight(self) -> int:

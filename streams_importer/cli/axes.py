@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +20,8 @@ from .options import Duration, setting
 F = TypeVar("F", bound=Callable[..., Any])
 
 _RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})\Z", re.ASCII)
+
+_DEGREES = re.compile(r"[-+]?\d{1,3}(\.\d{1,20})?\Z", re.ASCII)
 
 _OPTIONS = (
     click.option("--country", "countries", multiple=True, metavar="CC", help="Countries; repeat, or separate by commas."),
@@ -118,10 +120,9 @@ def _grid(bbox: str | None, grid: str | None) -> Grid | None:
 
 
 def _decimal(option: str, text: str, what: str) -> Decimal:
-    try:
-        return Decimal(text.strip())
-    except InvalidOperation:
-        raise BadSetting(f"{option} {text!r}: is {what}") from None
+    if not _DEGREES.match(text.strip()):
+        raise BadSetting(f"{option} {text!r}: is {what}")
+    return Decimal(text.strip())
 
 
 def _ids(id_range: str, size: int) -> IdRanges:
@@ -134,6 +135,8 @@ def _ids(id_range: str, size: int) -> IdRanges:
 def _windows(from_: str | None, to: str | None, window_s: float | None) -> Windows | None:
     if from_ is None and to is None and window_s is None:
         return None
+    if from_ is None and to is None:
+        raise BadSetting("--window cuts a time into parts: give --from and --to too, as in --from 2026-02-21 --to 2026-02-22")
     if from_ is None or to is None:
         raise BadSetting("--from and --to go together, so that the same plan gives the same shards whenever it is made")
     if window_s is not None and window_s != int(window_s):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +17,11 @@ from ..application.completion import Completion
 from ..application.producer import Produced, new_run
 from ..application.snapshot import ImportStatus
 from ..domain.definition import MAX_PAGE_SIZE, Definition
-from ..domain.errors import BadSetting
+from ..domain.errors import BadSetting, Unavailable
 from ..domain.model import STORED_VERSION
 from ..domain.planner import Plan
 from ..domain.shard_key import is_key
+from ..domain.text import plain
 from ..settings import DEFAULT_IMPORT, definition_from_file, one_rate
 from ..wiring import Wiring
 from . import output
@@ -77,7 +79,7 @@ def produce(
     whole source. Without IMPORT: the only one there is, else openchargemap."""
     axes = read_axes(**{name: given.pop(name) for name in _AXES})
     if missing and (again or dry_run or not axes.is_whole_source):
-        raise BadSetting("--missing goes alone: it queues what was planned before")
+        raise BadSetting("--missing goes alone: it queues what was planned before, without axes, --again or --dry-run")
     if dry_run and wait:
         raise BadSetting("--dry-run queues nothing that --wait could wait for: give one of them")
     if max_backlog < 1:
@@ -118,6 +120,7 @@ class _Produce:
         read: Callable[[Any], dict[str, ImportStatus]] = wiring.board.read
         self._completion = Completion(read, wiring.imports.paused, self._is_pending)
         self._before: ImportStatus | None = None
+        self._announcer = wiring.queue("produce")
 
     def queue(self, plan: Plan | None, *, again: bool) -> Produced:
         """The plan, or with none what is missing."""
@@ -126,29 +129,56 @@ class _Produce:
         self._completion.begin([self._name])
         self._before = self._status()
         with produce_progress(None if plan is None else plan.count) as progress:
-            backlog = Backlog(self._max_backlog, lambda: self._status().in_flight, progress.full, time.sleep)
+            backlog = Backlog(
+                self._max_backlog, self._in_flight, lambda number: progress.full(self._why_full(number)), time.sleep
+            )
             producer = self._wiring.producer(backlog.room_for)
-            if plan is None:
-                return producer.produce_missing(self._name, self._run, progress.queued)
-            return producer.produce(self._name, plan, self._run, again=again, progress=progress.queued)
+            try:
+                if plan is None:
+                    return producer.produce_missing(self._name, self._run, progress.queued)
+                return producer.produce(self._name, plan, self._run, again=again, progress=progress.queued)
+            except (KeyboardInterrupt, SystemExit):
+                output.say("stopped before all was queued; the same command queues the rest", err=True)
+                raise
+            finally:
+                with suppress(Unavailable):
+                    self._announcer.announce_producer(self._name, is_there=False)
 
     def wait(self) -> Ended:
-        started, of = time.monotonic(), self._status().in_flight
+        started, status = time.monotonic(), self._status()
+        of, cancelled = status.in_flight, status.cancelled
         patiently, never = self._wiring.outages.patiently, CancelToken()
         with produce_progress(of) as progress:
             try:
                 while not patiently(never, lambda: self._is_over(progress, of)):
                     time.sleep(LOOK_EVERY_S)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):
                 output.say(f"stopped waiting; what is left of {self._name} stays queued", err=True)
                 raise
         before = {} if self._before is None else self._before.records
-        records = {name: number - before.get(name, 0) for name, number in self._status().records.items()}
-        return Ended(time.monotonic() - started, records, self._completion.problem([self._name]))
+        status = self._status()
+        records = {name: number - before.get(name, 0) for name, number in status.records.items()}
+        problem = self._completion.problem([self._name])
+        return Ended(time.monotonic() - started, records, max(0, status.cancelled - cancelled), problem)
 
     def _is_over(self, progress: ProduceProgress, of: int) -> bool:
         progress.waiting(self._status(), of, len(self._wiring.live_leases()))
         return self._completion.is_over([self._name])
+
+    def _in_flight(self) -> int:
+        def look() -> int:
+            self._announcer.announce_producer(self._name, is_there=True)
+            return self._status().in_flight
+
+        return self._wiring.outages.patiently(CancelToken(), look)
+
+    def _why_full(self, in_flight: int) -> str:
+        pause = self._wiring.imports.paused().get(self._name)
+        if pause is not None:
+            return (
+                f"waiting: {self._name} is paused ({plain(pause.reason, 100)}); go on with: streams-importer resume {self._name}"
+            )
+        return f"waiting for workers: {in_flight:,} shards are in flight (--max-backlog)"
 
     def _is_pending(self, name: str) -> bool:
         """What a worker will queue and run yet: one of ours, or of the newer version that wrote the row."""

@@ -21,7 +21,7 @@ WAITING_LINE_EVERY_S = 10.0
 
 class ProduceProgress(Protocol):
     def queued(self, produced: Produced) -> None: ...
-    def full(self, in_flight: int) -> None:
+    def full(self, why: str) -> None:
         """No room for more: the backlog is at its bound."""
 
     def waiting(self, status: ImportStatus, of: int, workers: int) -> None:
@@ -47,8 +47,8 @@ class _Bar:
     def queued(self, produced: Produced) -> None:
         self._bar.update(self._task, description="queueing", completed=produced.planned)
 
-    def full(self, in_flight: int) -> None:
-        self._bar.update(self._task, description=_full(in_flight))
+    def full(self, why: str) -> None:
+        self._bar.update(self._task, description=why)
 
     def waiting(self, status: ImportStatus, of: int, workers: int) -> None:
         settled = max(0, of - status.in_flight)
@@ -67,8 +67,8 @@ class _Lines:
         looked_at = f"{produced.planned} of {'?' if self._total is None else self._total} shards looked at"
         self._say(f"{looked_at}, {produced.queued} queued", LINE_EVERY_S)
 
-    def full(self, in_flight: int) -> None:
-        self._say(_full(in_flight), WAITING_LINE_EVERY_S if self._was_full else 0.0)
+    def full(self, why: str) -> None:
+        self._say(why, WAITING_LINE_EVERY_S if self._was_full else 0.0)
         self._was_full = True
 
     def waiting(self, status: ImportStatus, of: int, workers: int) -> None:
@@ -80,10 +80,6 @@ class _Lines:
         if now - self._last >= every_s:
             self._last = now
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _full(in_flight: int) -> str:
-    return f"waiting for workers: {in_flight:,} shards are in flight (--max-backlog)"
 
 
 def _waiting(status: ImportStatus, workers: int) -> str:

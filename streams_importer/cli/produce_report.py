@@ -19,6 +19,8 @@ class Ended:
 
     seconds: float
     records: dict[str, int]
+    cancelled: int
+    """Shards that somebody took back meanwhile."""
     problem: str | None
 
 
@@ -42,7 +44,11 @@ def report_plan(definition: Definition, plan: Plan, json_: bool) -> None:
 
 def report(definition: Definition, produced: Produced, ended: Ended | None, json_: bool) -> None:
     if json_:
-        waited = {} if ended is None else {"waited": {"seconds": round(ended.seconds, 1), "records": ended.records}}
+        waited = (
+            {}
+            if ended is None
+            else {"waited": {"seconds": round(ended.seconds, 1), "records": ended.records, "cancelled": ended.cancelled}}
+        )
         problem = {} if ended is None else {"problem": ended.problem}
         output.show_json({"import": definition.name, **asdict(produced), **waited, **problem})
         return
@@ -57,7 +63,8 @@ def report(definition: Definition, produced: Produced, ended: Ended | None, json
     output.say(f"{definition.name}: run {produced.run}: {produced.queued} shards queued of {produced.planned}{rest}")
     if ended is not None:
         records = ", ".join(f"{number:,} {name}" for name, number in ended.records.items() if number) or "no records"
-        output.say(f"{definition.name}: {records} after {in_two_units(ended.seconds)}")
+        cancelled = f"; {ended.cancelled} shards were cancelled meanwhile" if ended.cancelled else ""
+        output.say(f"{definition.name}: {records} after {in_two_units(ended.seconds)}{cancelled}")
         if ended.problem is not None:
             output.complain(ended.problem)
 

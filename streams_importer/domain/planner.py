@@ -114,7 +114,7 @@ class Grid:
             raise BadSetting(f"{self._name}: edges are numbers with up to 7 digits after the point, as in 50,-10,60,0")
         if not -90 <= self.south < self.north <= 90:
             raise BadSetting(f"{self._name}: is S,W,N,E; the south edge must be below the north edge, both within -90 to 90")
-        if self.west == self.east or not all(-180 <= edge <= 180 for edge in (self.west, self.east)):
+        if not self._spans or not all(-180 <= edge <= 180 for edge in (self.west, self.east)):
             raise BadSetting(f"{self._name}: is S,W,N,E; west and east must differ, both within -180 to 180")
         if self.step is not None and not (_is_written_out(self.step) and self.step > 0):
             raise BadSetting(f"--grid {self.step}: must be degrees above 0, with up to 7 digits after the point, as in 10 or 0.5")
@@ -129,6 +129,8 @@ class Grid:
     @property
     def _spans(self) -> list[tuple[Decimal, Decimal]]:
         """From west to east: one, or two that meet at 180°."""
+        if self.west == self.east:
+            return []
         if self.west < self.east:
             return [(self.west, self.east)]
         both = (self.west, Decimal(180)), (Decimal(-180), self.east)

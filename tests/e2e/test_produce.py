@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
-from .fleet import Fleet, wait_until
+from .fleet import COMMAND, Fleet, wait_until
 
 MakeFleet = Callable[..., Fleet]
 
@@ -27,6 +29,35 @@ def test_a_produce_held_back_by_its_backlog_and_interrupted_is_finished_by_the_n
     assert one.stored_ids() == [number for number in one.upstream.control.ids() if number <= 2000]
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def test_a_burst_worker_stays_while_a_produce_is_held_back(fleet: MakeFleet) -> None:
+    one = fleet(points=1000)
+    held_back = one.start("produce", "--id-range", "0..2000", "--shard-size", "100", "--rate", "500/s", "--max-backlog", "5")
+    held_back.wait_for_line("waiting for workers")
+    one.work(1)
+    assert held_back.wait() == 0
+    assert one.shard_states() == {"done": 20}
+    assert one.redis.hget("{si}:openchargemap:counters", "producing") is None
+
+
+def test_a_held_back_produce_that_is_killed_keeps_nobody(fleet: MakeFleet) -> None:
+    one = fleet(points=300)
+    killed = one.start("produce", "--id-range", "0..300", "--shard-size", "10", "--rate", "500/s", "--max-backlog", "5")
+    killed.wait_for_line("waiting for workers")
+    killed.signal(signal.SIGKILL)
+    killed.wait()
+    one.work(1)
+    assert one.shard_states() == {"done": 5}
+
+
+def test_commands_work_with_their_output_closed(fleet: MakeFleet, tmp_path: Path) -> None:
+    one = fleet(points=100)
+    for redirection in (">&-", "2>&-", ">&- 2>&-"):
+        shell = f'"$0" produce --id-range 0..100 {redirection}; echo "exit $?" >"$1"'
+        said = tmp_path / "exit"
+        subprocess.run(["sh", "-c", shell, COMMAND, str(said)], env=one.environment, check=True, timeout=60)
+        assert said.read_text() == "exit 0\n", redirection
 
 
 def test_waiting_for_a_run_with_a_dead_letter_is_1_and_so_is_the_check_until_it_is_allowed(fleet: MakeFleet) -> None:

@@ -52,6 +52,8 @@ class Store:
     counters: Counter[str] = field(default_factory=Counter)
     known_consumers: set[tuple[str, str]] = field(default_factory=set)
     newest_run: dict[str, str] = field(default_factory=dict)
+    produced: set[str] = field(default_factory=set)
+    """Imports that somebody plans and queues shards of."""
     now: float = 1_000.0
     last: int = 0
 
@@ -75,6 +77,9 @@ class FakeQueue:
         self.delays: list[float] = []
         self._consumer = consumer
         self._lock = threading.RLock()
+
+    def announce_producer(self, import_name: str, *, is_there: bool) -> None:
+        (self.store.produced.add if is_there else self.store.produced.discard)(import_name)
 
     @property
     def consumer(self) -> str:

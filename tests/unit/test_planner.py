@@ -253,6 +253,7 @@ def test_a_range_the_wrong_way_round_is_refused_before_anything_is_planned(low: 
         (("50", "0", "50", "10"), None, "the south edge must be below"),
         (("-91", "0", "50", "10"), None, "within -90 to 90"),
         (("50", "10", "60", "10"), None, "west and east must differ"),
+        (("50", "180", "60", "-180"), None, "west and east must differ"),
         (("50", "-181", "60", "10"), None, "within -180 to 180"),
         (("50", "0", "60", "120"), None, "cut it: --grid 10"),
         (("50", "0", "60", "120"), "100", "cut it: --grid 10"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from streams_importer.cli.produce_report import in_two_units
 from streams_importer.domain.model import Checkpoint, Failure
 from streams_importer.ports import Pause
 from tests.fakes.source import ScriptedSource
-from tests.unit.command_line import CommandLine, FakeWiring
+from tests.unit.command_line import CommandLine, FakeBoard, FakeWiring
 
 BOTH = {"REDIS_URL": "redis://environment", "MONGODB_URI": "mongodb://environment", "OCM_API_KEY": "key"}
 DAY = ["--from", "2026-02-21", "--to", "2026-02-22"]
@@ -95,7 +96,10 @@ def test_an_upstream_with_an_end_of_time_has_no_such_cost(
         (["--grid", "1"], "--grid cuts a box: give --bbox too"),
         (["--from", "2026-02-21"], "--from and --to go together"),
         (["--to", "2026-02-21"], "--from and --to go together"),
-        (["--window", "1h"], "--from and --to go together"),
+        (["--window", "1h"], "--window cuts a time into parts: give --from and --to"),
+        (["--bbox", "47,5,55,1e999999999"], "--bbox '1e999999999': is S,W,N,E"),
+        (["--bbox", "٤٧,5,55,15"], "is S,W,N,E"),
+        (["--bbox", "50,180,60,-180"], "west and east must differ"),
         (["--from", "yesterday", "--to", "2026-02-21"], "--from 'yesterday': write a time"),
         (["--from", "2026-02-21", "--to", "2026-02-21"], "--to must be later than --from"),
         ([*DAY, "--window", "500ms"], "--window: must be whole seconds"),
@@ -285,6 +289,54 @@ def test_a_wait_that_is_interrupted_says_that_nothing_is_lost(command: CommandLi
     assert ended.code == 130
     assert "stays queued" in ended.err
     assert len(wiring.fake_queue.store.entries) == 3
+
+
+def test_a_full_backlog_of_a_paused_import_says_why_nothing_moves(
+    command: CommandLine, wiring: FakeWiring, workers: Workers
+) -> None:
+    def pause_then_resume() -> None:
+        is_paused = "openchargemap" in wiring.imports.paused()
+        wiring.imports.pause("openchargemap", None if is_paused else Pause("for lunch", "ops", "2026-02-21T12:00:00Z"))
+        workers.complete_one()
+
+    workers.act = pause_then_resume
+    ended = command("produce", *IDS, "--max-backlog", "1", **BOTH)
+    assert ended.code == 0
+    command("produce", "--id-range", "30..40", **BOTH)
+    workers.slept.clear()
+    wiring.imports.pause("openchargemap", Pause("for lunch", "ops", "2026-02-21T12:00:00Z"))
+    said = command("produce", "--id-range", "40..50", "--max-backlog", "1", **BOTH).err
+    assert "openchargemap is paused (for lunch); go on with: streams-importer resume openchargemap" in said
+
+
+def test_a_produce_that_is_interrupted_while_it_waits_for_room_says_how_to_go_on(
+    command: CommandLine, wiring: FakeWiring, workers: Workers
+) -> None:
+    def interrupt() -> None:
+        assert wiring.fake_queue.store.produced == {"openchargemap"}
+        raise KeyboardInterrupt
+
+    workers.act = interrupt
+    ended = command("produce", *IDS, "--max-backlog", "1", **BOTH)
+    assert ended.code == 130
+    assert "the same command queues the rest" in ended.err
+    assert wiring.fake_queue.store.produced == set()
+
+
+def test_wait_says_what_was_cancelled_meanwhile(
+    command: CommandLine, wiring: FakeWiring, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, cancelled = FakeBoard.read, [0]
+    monkeypatch.setattr(
+        FakeBoard, "read", lambda self, names: {k: replace(v, cancelled=cancelled[0]) for k, v in read(self, names).items()}
+    )
+
+    def cancel_one() -> None:
+        workers.complete_one()
+        cancelled[0] += 1
+
+    workers.act = cancel_one
+    assert "; 3 shards were cancelled meanwhile" in command("produce", "--wait", *IDS, **BOTH).out
 
 
 def test_wait_without_a_worker_says_how_to_start_one(
