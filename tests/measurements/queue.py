@@ -63,7 +63,9 @@ def measure(servers: EmbeddedServers, database: str, shards: int, workers: int =
         measured.bytes_a_shard = (_used_memory(redis) - before) / shards
         started = time.monotonic()
         running = [_start(environment, "-q", "consume", "--until-empty", "-c", "16") for _ in range(workers)]
-        codes = [worker.wait() for worker in running]
+        for worker in running:
+            worker.communicate()  # which closes its pipe, too
+        codes = [worker.returncode for worker in running]
         measured.drain_s = time.monotonic() - started
         assert not any(codes), codes
         assert json.loads(_run(environment, "status", "--json"))["imports"]["openchargemap"]["done"] == shards
