@@ -73,6 +73,9 @@ class ShardQueue(Protocol):
     def enqueue(self, import_name: str, shards: Sequence[QueuedShard], run: str, *, begins: bool = False) -> list[bool]:
         """`begins`: the run becomes the newest one. A shard that has a place already is not queued (False)."""
 
+    def announce_producer(self, import_name: str, *, is_there: bool) -> None:
+        """While somebody still plans shards, an import with nothing in flight is not over."""
+
     def claim(self, imports: Sequence[str], limit: int) -> Claimed: ...
     def adopt(self, imports: Sequence[str], known: Iterable[str]) -> Claimed:
         """Entries that are ours in Redis although we never saw the reply that gave them to us."""

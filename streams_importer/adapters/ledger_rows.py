@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 from uuid import uuid4
 
-from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cursor, Failure
+from ..domain.model import FINAL_STATES, RECORD_COUNTS, REQUEST_COUNTS, STORED_VERSION, Checkpoint, Counts, Cursor, Failure
 from ..domain.shard_key import MAX_KEY_LENGTH
 from ..domain.text import one_line, plain
 from ..ports import LedgerRow
@@ -25,9 +25,6 @@ FIELDS = {
     ),
     **dict.fromkeys(("lastErrorCode", "lastError", "lastErrorStatus"), 1),
 }
-
-_RECORD_COUNTS = ("inserted", "updated", "unchanged", "stale", "rejected")
-_REQUEST_COUNTS = ("ok", "rate_limited", "failed")
 
 
 def new_row(namespace: str, import_name: str, key: str, run: str) -> dict[str, Any]:
@@ -53,11 +50,7 @@ def new_row(namespace: str, import_name: str, key: str, run: str) -> dict[str, A
 
 
 def checkpoint_fields(checkpoint: Checkpoint) -> dict[str, Any]:
-    counts = checkpoint.counts
-    requests = {name: getattr(counts, f"requests_{name}") for name in _REQUEST_COUNTS}
-    records = {name: getattr(counts, name) for name in _RECORD_COUNTS}
-    stored = {"seen": counts.seen, **records, "requests": {"total": sum(requests.values()), **requests}}
-    return {"page": checkpoint.page, "cursor": checkpoint.cursor, "counts": stored}
+    return {"page": checkpoint.page, "cursor": checkpoint.cursor, "counts": checkpoint.counts.by_name()}
 
 
 def failure_fields(failure: Failure | None) -> dict[str, Any]:
@@ -109,7 +102,7 @@ def _counts(stored: object) -> Counts | None:
     requests = stored.get("requests")
     if not isinstance(requests, Mapping):
         return None
-    values = [_count(stored.get(name)) for name in _RECORD_COUNTS] + [_count(requests.get(name)) for name in _REQUEST_COUNTS]
+    values = [_count(stored.get(name)) for name in RECORD_COUNTS] + [_count(requests.get(name)) for name in REQUEST_COUNTS]
     known = [value for value in values if value is not None]
     return Counts(*known) if len(known) == len(values) else None
 

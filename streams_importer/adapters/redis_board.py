@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from ..application.snapshot import ImportStatus, RunStatus
-from ..domain.model import FINAL_STATES
+from ..domain.model import FINAL_STATES, RECORD_COUNTS, REQUEST_COUNTS
 from .redis_client import redis_errors
 from .redis_keys import GROUP, NEWER, RELEASED, Keys
 from .redis_messages import text
@@ -67,8 +67,8 @@ def _status(now_s: int, length: Any, pending: Any, delayed: Any, dead: Any, coun
         cancelled=states["cancelled"],
         total=queued + leased + int(delayed) + sum(states.values()),
         run=_run(values, number) if "run" in values else None,
-        records={name: number(name) for name in ("inserted", "updated", "unchanged", "stale", "rejected")},
-        requests={name: number(f"requests_{name}") for name in ("ok", "rate_limited", "failed")},
+        records={name: number(name) for name in RECORD_COUNTS},
+        requests={name: number(f"requests_{name}") for name in REQUEST_COUNTS},
         since=values.get("since"),
         dead_lettered=number("dead_lettered"),
         moved_ms=number("moved") // 1000 or None,

@@ -63,7 +63,6 @@ class RedisQueue:
         return self._flags("enqueue", places, args)
 
     def announce_producer(self, import_name: str, *, is_there: bool) -> None:
-        """While somebody still plans shards, an import with nothing in flight is not over."""
         counters = self._keys.of(import_name).counters
         with redis_errors():
             if is_there:

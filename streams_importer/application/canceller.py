@@ -17,8 +17,9 @@ from ..domain.definition import Definition
 from ..domain.filters import Filter
 from ..domain.model import STORED_VERSION
 from ..ports import LedgerRow, ShardQueue
+from .batches import batches
 from .housekeeper import queued_shard
-from .shards import LIVE_STATES, Shards, ShardState, batches
+from .shards import BATCH, LIVE_STATES, Shards, ShardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Canceller:
         # Looked for a second time, which also meets what was claimed or put back while the first went on.
         for is_nowhere_too in (False, True):
             wanted = (shard for shard in find() if is_nowhere_too or not shard.is_nowhere)
-            for batch in batches(shard for shard in wanted if shard.record.row.job not in left):
+            for batch in batches((shard for shard in wanted if shard.record.row.job not in left), BATCH):
                 left |= self._cancel_batch(import_name, batch, report)
                 self.progress(report.cancelled.total())
         return report

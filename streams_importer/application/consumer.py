@@ -12,10 +12,11 @@ from itertools import count
 
 from ..domain.definition import Definition
 from ..domain.errors import Cancelled, Unavailable
-from ..domain.model import Lease, Outcome, Released
+from ..domain.model import Outcome, Released
 from ..ports import Claimed, EventSink, Ledger, ShardQueue, Source
 from .cancellation import CancelToken
 from .every import Every
+from .giving_back import GivingBack
 from .housekeeper import Housekeeper
 from .imports import Imports
 from .intake import Intake
@@ -81,11 +82,11 @@ class Consumer:
         self._adopt = False
         self._told_too_new = False
         self._told_paused: set[str] = set()
-        self._told_not_given_back = False
         self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
         self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
         self._records = 0
         self._intake = Intake(parts.ledger, parts.settlement, self._definition_of)
+        self._giving_back = GivingBack(parts.queue, parts.keeper, parts.events, self._lease_s_of)
         self._shutdown_timeout_s = shutdown_timeout_s
         self._deadline = float("inf")
         stop.on_cancel(self._stopping)
@@ -156,7 +157,7 @@ class Consumer:
                     break
         except Cancelled:
             pass
-        self._give_back_rest()
+        self._giving_back.give_all()
         self._slots.close()
         return self._slots.running == 0
 
@@ -172,7 +173,7 @@ class Consumer:
     def _stop_waiting(self) -> None:
         """From a thread of its own: the main one may be stuck in a call to a server that stands still."""
         self._stop_settling.cancel("shutdown timeout")
-        self._give_back_rest()
+        self._giving_back.give_all()
 
     # Claiming.
 
@@ -209,7 +210,7 @@ class Consumer:
             try:
                 ready = patiently(self._stop, partial(self._intake.sort, name, leases))
             except Cancelled:
-                self._release(leases)
+                self._giving_back.give(leases)
                 continue
             started = {held for held, _, _ in ready}
             for lease in leases:
@@ -238,6 +239,10 @@ class Consumer:
             if found is not None:
                 self._definitions = {**self._definitions, name: self._adjust(found)}
         return self._definitions.get(name)
+
+    def _lease_s_of(self, name: str) -> float:
+        definition = self._definitions.get(name)
+        return definition.lease_s if definition else 0.0
 
     # Around it.
 
@@ -286,19 +291,3 @@ class Consumer:
             if not started and self._slots.running == 0:
                 started = sum(house.requeue_missing(name) for name in names)
         return started
-
-    def _release(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            definition = self._definitions.get(lease.import_name)
-            self._parts.queue.release([lease], definition.lease_s if definition else 0)
-            token = self._parts.keeper.let_go(lease)
-            if token is not None:
-                token.close()
-
-    def _give_back_rest(self) -> None:
-        try:
-            self._release(list(self._parts.keeper.held()))
-        except Unavailable as error:
-            if not self._told_not_given_back:
-                self._parts.events("could not give shards back; their leases will run out", level="warning", reason=str(error))
-            self._told_not_given_back = True

@@ -14,6 +14,7 @@ from ..domain.definition import Definition
 from ..domain.model import STORED_VERSION, Garbage, Lease
 from ..domain.shard_key import is_key
 from ..ports import Claimed, Ledger, LedgerRow, QueuedShard, ShardQueue
+from .batches import batches
 from .outages import Outages
 
 PROMOTE_BATCH = 500
@@ -73,13 +74,7 @@ class Housekeeper:
 
     def requeue_missing(self, import_name: str) -> int:
         """A shard that is pending in the ledger and has no place in Redis was lost between the two: it is queued."""
-        queued, batch = 0, list[LedgerRow]()
-        for row in self._ledger.pending(import_name):
-            batch.append(row)
-            if len(batch) >= REQUEUE_BATCH:
-                queued += self._requeue(import_name, batch)
-                batch = []
-        return queued + self._requeue(import_name, batch)
+        return sum(self._requeue(import_name, batch) for batch in batches(self._ledger.pending(import_name), REQUEUE_BATCH))
 
     def _requeue(self, import_name: str, rows: Sequence[LedgerRow]) -> int:
         queued = 0

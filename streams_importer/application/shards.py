@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from ..domain.definition import Definition
 from ..domain.errors import BadSetting
 from ..domain.filters import Filter, parse_filter
-from ..domain.model import FINAL_STATES, Counts
+from ..domain.model import FINAL_STATES
 from ..domain.shard_key import MAX_KEY_LENGTH
 from ..ports import Place, Places, ShardRecord, ShardRecords
-
-T = TypeVar("T")
+from .batches import batches
 
 LIVE_STATES = ("queued", "leased", "delayed")
 STATES = (*LIVE_STATES, *FINAL_STATES)
@@ -71,7 +69,7 @@ class Shards:
         """Those of these keys that the ledger has."""
         possible = [key for key in dict.fromkeys(keys) if _is_possible(key)]
         shards: dict[str, ShardState] = {}
-        for batch in batches(possible):
+        for batch in batches(possible, BATCH):
             records = self.records.of(definition.name, batch)
             known = [records[key] for key in batch if key in records]
             shards |= {shard.key: shard for shard in self._now(definition, known)}
@@ -92,7 +90,7 @@ class Shards:
         else:
             sources = {"leased": self.places.leased, "delayed": self.places.delayed}
             for keys in (keys for status, read in sources.items() if status in states for keys in read(import_name)):
-                for batch in batches(keys):
+                for batch in batches(keys, BATCH):
                     records = self.records.of(import_name, batch, filters)
                     yield [records[key] for key in batch if key in records]
         if final:
@@ -149,7 +147,7 @@ def as_json(shard: ShardState) -> dict[str, Any]:
         "comes_back_s": _seconds(shard.comes_back_s),
         "page": checkpoint.page,
         "cursor": checkpoint.cursor,
-        "counts": _counts(checkpoint.counts),
+        "counts": checkpoint.counts.by_name(),
         "error": failure
         and {"code": failure.code, "message": failure.message, "status": failure.status, "at": iso(record.failed_at)},
         "created": iso(record.created_at),
@@ -158,21 +156,9 @@ def as_json(shard: ShardState) -> dict[str, Any]:
     }
 
 
-def _counts(counts: Counts) -> dict[str, Any]:
-    records = {name: getattr(counts, name) for name in ("inserted", "updated", "unchanged", "stale", "rejected")}
-    requests = {name: getattr(counts, f"requests_{name}") for name in ("ok", "rate_limited", "failed")}
-    return {"seen": counts.seen, **records, "requests": {"total": sum(requests.values()), **requests}}
-
-
 def iso(time: datetime | None) -> str | None:
     return None if time is None else f"{time:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _seconds(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
-
-
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while batch := list(islice(remaining, size)):
-        yield batch

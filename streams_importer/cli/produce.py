@@ -173,7 +173,7 @@ class _Produce:
         return self._wiring.outages.patiently(CancelToken(), look)
 
     def _why_full(self, in_flight: int) -> str:
-        pause = self._wiring.imports.paused().get(self._name)
+        pause = self._wiring.outages.patiently(CancelToken(), self._wiring.imports.paused).get(self._name)
         if pause is not None:
             return (
                 f"waiting: {self._name} is paused ({plain(pause.reason, 100)}); go on with: streams-importer resume {self._name}"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..application.snapshot import ImportStatus, Snapshot, WorkerStatus
+from ..domain.model import RECORD_COUNTS
 from ..domain.text import plain
 from ..ports import DeadLetter
 
@@ -20,7 +21,6 @@ STALE_S = 10.0
 _STATES = ("queued", "leased", "delayed", "done", "failed")
 _RARE_STATES = ("split", "cancelled")
 """Shown where there are any."""
-_RECORDS = ("inserted", "updated", "unchanged", "stale", "rejected")
 
 
 def render(snapshot: Snapshot) -> RenderableType:
@@ -51,7 +51,7 @@ def _import(name: str, status: ImportStatus, held_for_s: float) -> RenderableTyp
     rare = [state for state in _RARE_STATES if getattr(status, state)]
     states = [(state, getattr(status, state), "") for state in (*_STATES, *rare)]
     block.add_row("  shards", _numbers([*states, ("dead", status.dead, dead)]))
-    records = [("seen", sum(status.records.values()), ""), *((key, status.records[key], "") for key in _RECORDS)]
+    records = [("seen", sum(status.records.values()), ""), *((key, status.records[key], "") for key in RECORD_COUNTS)]
     block.add_row("  records", _numbers(records))
     requests = _numbers(
         [("made", sum(status.requests.values()), ""), *((key, value, "") for key, value in status.requests.items())]

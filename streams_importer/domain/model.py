@@ -14,6 +14,8 @@ Cursor = int | str
 """Where to go on within a shard: whatever the source understands."""
 
 FINAL_STATES = ("done", "failed", "split", "cancelled")
+RECORD_COUNTS = ("inserted", "updated", "unchanged", "stale", "rejected")
+REQUEST_COUNTS = ("ok", "rate_limited", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class Counts:
     def seen(self) -> int:
         """Every record of a stored page ends in exactly one of these."""
         return self.inserted + self.updated + self.unchanged + self.stale + self.rejected
+
+    def by_name(self) -> dict[str, Any]:
+        """As the ledger and the commands write them."""
+        records = {name: getattr(self, name) for name in RECORD_COUNTS}
+        requests = {name: getattr(self, f"requests_{name}") for name in REQUEST_COUNTS}
+        return {"seen": self.seen, **records, "requests": {"total": sum(requests.values()), **requests}}
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))

@@ -134,10 +134,10 @@ class EverySource:
         self.asked: list[Scope] = []
 
     def check_countries(self, codes: Sequence[str], cancel: Cancel) -> None:
-        raise NotImplementedError
+        raise AssertionError("a worker plans nothing")
 
     def highest_id(self, cancel: Cancel) -> int:
-        raise NotImplementedError
+        raise AssertionError("a worker plans nothing")
 
     def fetch(self, scope: Scope, cursor: Cursor | None, cancel: Cancel) -> Page:
         self.asked.append(scope)
