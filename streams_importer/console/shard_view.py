@@ -10,14 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..application.shards import ShardState, iso
-from ..domain.model import RECORD_COUNTS
+from ..domain.model import RECORD_COUNTS, REQUEST_COUNTS
 from ..domain.text import plain
 
 WIDEST_KEY_IN_A_TABLE = 26
 """With longer keys there is no room beside them: then each shard has two lines. A key is never cut, so that it can be copied."""
 
 _STYLES = {"leased": "cyan", "delayed": "yellow", "done": "green", "failed": "bold red", "cancelled": "dim"}
-_REQUESTS = ("ok", "rate_limited", "failed")
 
 
 def render_shards(shards: Sequence[ShardState]) -> RenderableType:
@@ -86,7 +85,7 @@ def _everything(shard: ShardState) -> Iterator[tuple[str, str | Text]]:
     yield "pages", f"{checkpoint.page:,} stored"
     yield "cursor", "" if checkpoint.cursor is None else str(checkpoint.cursor)
     yield "records", _numbers("seen", counts.seen, {name: getattr(counts, name) for name in RECORD_COUNTS})
-    requests = {name: getattr(counts, f"requests_{name}") for name in _REQUESTS}
+    requests = {name: getattr(counts, f"requests_{name}") for name in REQUEST_COUNTS}
     yield "requests", _numbers("made", sum(requests.values()), requests)
     if failure is not None:
         status = "" if failure.status is None else f" (HTTP {failure.status})"
