@@ -5,3 +5,9 @@ local function lease_is_held(stream, group, consumer, entry, count)
   if pending.err or not pending[1] then return false end
   return pending[1][2] == consumer and pending[1][4] == tonumber(count)
 end
+
+-- Begins a new lease for the same owner. It adds nothing, so it is allowed when Redis is full; and once a script has written
+-- something, the rest of it is allowed as well. Who settles, and so makes room, begins with this.
+local function renew_lease(stream, group, consumer, entry)
+  redis.call('XCLAIM', stream, group, consumer, 0, entry, 'JUSTID')
+end

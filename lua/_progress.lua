@@ -1,5 +1,5 @@
--- What a shard has behind it: {v, job, run, attempts, page, cursor, counts}. Only shards that have something behind
--- them have an entry. The cursor is opaque text and the counts are small integers, so JSON numbers lose nothing.
+-- What a shard has behind it: {v, job, run, attempts, crashes, page, cursor, counts}, and who started it last (started).
+-- Only shards that have something behind them have an entry. The cursor is opaque text and the counts are small integers, so JSON numbers lose nothing.
 --@include _count
 
 -- In the order of domain.model.Counts; a test compares the two.
@@ -7,7 +7,7 @@ local COUNT_NAMES = {'inserted', 'updated', 'unchanged', 'stale', 'rejected',
   'requests_ok', 'requests_rate_limited', 'requests_failed'}
 
 local function fresh_progress(version, job, run)
-  return {v = tonumber(version), job = job, run = run, attempts = 0, page = 0, cursor = '',
+  return {v = tonumber(version), job = job, run = run, attempts = 0, crashes = 0, page = 0, cursor = '',
     counts = {0, 0, 0, 0, 0, 0, 0, 0}}
 end
 
@@ -21,6 +21,8 @@ local function load_progress(key, shard)
   for i = 1, #COUNT_NAMES do
     if type(progress.counts[i]) ~= 'number' then return nil end
   end
+  -- Older versions of us do not count crashes, and whoever else writes here may write anything.
+  if type(progress.crashes) ~= 'number' then progress.crashes = 0 end
   return progress
 end
 

@@ -1,6 +1,7 @@
 --[[
   checkpoint: remember how far a shard is, count its records, and renew its lease.
-  It carries the page number and sets totals: a second run changes nothing, an earlier page is ignored.
+  It carries the page number and sets totals: a second run changes nothing, an earlier page is ignored. A shard that gets
+  on is no suspect any more.
 
   KEYS[1]  shards stream
   KEYS[2]  progress hash
@@ -25,9 +26,10 @@
 local stream, progress_key, counters = KEYS[1], KEYS[2], KEYS[3]
 local group, consumer, entry, count, shard, job, run, version, page, cursor, counts = unpack(ARGV, 1, 11)
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
-redis.call('XCLAIM', stream, group, consumer, 0, entry, 'JUSTID')
+renew_lease(stream, group, consumer, entry)
 local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
 if tonumber(page) > progress.page then has_moved(counters) end
 set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
+progress.crashes = 0
 save_progress(progress_key, shard, progress)
 return 1

@@ -9,15 +9,15 @@
   ARGV[3]  most shards to take
   ARGV[4]  newest version the caller understands
   ARGV[5…] the imports' names, in the order of their keys
-  Returns  {entries left to a newer version, rows}; a row is {number of the import, entry, delivery count, fields,
-           progress or ''}
+  Returns  {entries left to a newer version, rows, entries that were pending but deleted}; a row is {number of the import,
+           entry, delivery count, fields, progress or ''}
 ]]
 --@include _claimed
 --@include _run
 
 local paused = KEYS[1]
 local group, consumer, left, version = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local rows, too_new = {}, 0
+local rows, too_new, deleted = {}, 0, 0
 
 local function take(number, stream, places, progress, entry, fields, count)
   local row, why = claimed_row(number, stream, places, progress, group, version, entry, fields, count)
@@ -44,6 +44,7 @@ local function take_from(number, stream, places, progress, former)
         take(number, stream, places, progress, claimed[1], claimed[2], item[4] + 1)
       else
         redis.call('XACK', stream, group, item[1])
+        deleted = deleted + 1
       end
     end
   end
@@ -73,4 +74,4 @@ for number = 1, #ARGV - 4 do
     if left < left_before then has_moved(counters) end
   end
 end
-return {too_new, rows}
+return {too_new, rows, deleted}

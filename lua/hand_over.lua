@@ -20,6 +20,7 @@
 local stream, places = KEYS[1], KEYS[2]
 local group, consumer, entry, count, shard, job, run, version = unpack(ARGV, 1, 8)
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
+renew_lease(stream, group, consumer, entry)
 local renewed = redis.call('XADD', stream, '*', 'v', version, 'shard', shard, 'job', job, 'run', run)
 redis.call('HSET', places, shard, on_stream(renewed))
 leave_stream(stream, group, places, shard, entry)

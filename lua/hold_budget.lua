@@ -13,6 +13,7 @@
 local budget = KEYS[1]
 local until_us = now_us() + tonumber(ARGV[1])
 if (tonumber(redis.call('HGET', budget, 'hold')) or 0) >= until_us then return 0 end
+redis.call('HDEL', budget, 'hold') -- a script that frees first is not refused by a full Redis
 redis.call('HSET', budget, 'hold', as_text(until_us))
 redis.call('PUBLISH', ARGV[2], ARGV[3])
 return 1

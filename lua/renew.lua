@@ -13,7 +13,7 @@ local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
 local results = {}
 for i = 3, #ARGV, 2 do
   local held = lease_is_held(stream, group, consumer, ARGV[i], ARGV[i + 1])
-  if held then redis.call('XCLAIM', stream, group, consumer, 0, ARGV[i], 'JUSTID') end
+  if held then renew_lease(stream, group, consumer, ARGV[i]) end
   results[#results + 1] = held and 1 or 0
 end
 return results

@@ -18,7 +18,8 @@
   ARGV[10] cursor
   ARGV[11] counts (JSON list)
   ARGV[12] attempts spent
-  ARGV[13] milliseconds to wait
+  ARGV[13] crashes
+  ARGV[14] milliseconds to wait
   Returns  1 delayed, 0 lease lost (nothing written)
 ]]
 --@include _now
@@ -27,11 +28,12 @@
 --@include _progress
 
 local stream, places, progress_key, delayed, counters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local group, consumer, entry, count, shard, job, run, version, page, cursor, counts, attempts, wait = unpack(ARGV, 1, 13)
+local group, consumer, entry, count, shard, job, run, version, page, cursor, counts, attempts, crashes, wait = unpack(ARGV, 1, 14)
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
+renew_lease(stream, group, consumer, entry)
 local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
 set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
-progress.job, progress.run, progress.attempts = job, run, tonumber(attempts)
+progress.job, progress.run, progress.attempts, progress.crashes = job, run, tonumber(attempts), tonumber(crashes)
 save_progress(progress_key, shard, progress)
 redis.call('ZADD', delayed, as_text(now_us() / 1000 + tonumber(wait)), shard)
 redis.call('HSET', places, shard, DELAYED)

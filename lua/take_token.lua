@@ -22,5 +22,6 @@ end
 -- Counted from the last slot given, not from now: otherwise all that queue up during a hold would go at its end. The slot
 -- is kept and not the time after it, so that a changed limit holds from the next call on.
 local slot = math.max(now, (believable(stored[1]) or -spacing) + spacing, believable(stored[2]) or 0)
+redis.call('HDEL', budget, 'last') -- a script that frees first is not refused by a full Redis
 redis.call('HSET', budget, 'last', as_text(slot))
 return {as_text(slot), slot - now}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from .domain.definition import Definition
 from .domain.filters import Filter
-from .domain.model import Checkpoint, Counts, Cursor, Failure, Garbage, Lease, Page
+from .domain.model import Checkpoint, Counts, Cursor, Failure, Garbage, Lease, Outcome, Page
 from .domain.shard_key import Scope
 
 
@@ -25,6 +25,10 @@ class Cancel(Protocol):
     def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
         """Runs `action` once when cancelled (at once if it already is). Returns a function that takes it back."""
 
+    def may_send(self) -> bool:
+        """Asked just before a request goes out. Raises Cancelled when it must not; waits while it is not known whether the
+        work is still ours, and then says False: the time for which the request was granted has passed."""
+
 
 # The queue: what is in flight.
 
@@ -37,6 +41,8 @@ class QueuedShard:
     job: str
     counted_as: str | None = None
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    attempts: int = 0
+    crashes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class Claimed:
     garbage: list[Garbage]
     too_new: int = 0
     """Entries given back because a newer version of us wrote them."""
+    deleted: int = 0
+    """Entries that were pending and are no longer there: the ledger knows their shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +65,29 @@ class DeadLetter:
     message: str
     status: str
     attempts: str
+    crashes: str
     cursor: str
     worker: str
     first_seen: str
     died_at: str
     payload: str
+    job: str = ""
+    """The round that died; empty for garbage, and in letters of older versions."""
+
+
+MAX_LETTERS = 10_000
+"""Dead letters that are kept of one import. The ledger knows all that failed, whatever becomes of their letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buried:
+    """What came of dead-lettering. True when the lease was held; `dropped` of the oldest letters made room for this one."""
+
+    is_written: bool
+    dropped: int = 0
+
+    def __bool__(self) -> bool:
+        return self.is_written
 
 
 class ShardQueue(Protocol):
@@ -71,7 +97,8 @@ class ShardQueue(Protocol):
     def consumer(self) -> str: ...
 
     def enqueue(self, import_name: str, shards: Sequence[QueuedShard], run: str, *, begins: bool = False) -> list[bool]:
-        """`begins`: the run becomes the newest one. A shard that has a place already is not queued (False)."""
+        """`begins`: the run becomes the newest one. A shard that has a place already is not queued (False). Raises Uncounted
+        when there are no counters to count them in."""
 
     def announce_producer(self, import_name: str, *, is_there: bool) -> None:
         """While somebody still plans shards, an import with nothing in flight is not over."""
@@ -80,7 +107,13 @@ class ShardQueue(Protocol):
     def adopt(self, imports: Sequence[str], known: Iterable[str]) -> Claimed:
         """Entries that are ours in Redis although we never saw the reply that gave them to us."""
 
-    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease]) -> Claimed: ...
+    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease], there_s: float) -> Claimed:
+        """Shards whose lease ran out. One that was started by a worker whose heartbeat is gone is charged with a crash, unless
+        it has been silent for longer than `there_s`, the time for which Redis has been there: then nobody knows."""
+
+    def start(self, leases: Sequence[Lease]) -> list[bool]:
+        """Notes that these shards run from now on: a crash of the process can be theirs."""
+
     def renew(self, leases: Sequence[Lease]) -> list[bool]: ...
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> bool: ...
     def complete(self, settled: Sequence[tuple[Lease, Checkpoint]], state: str = "done") -> list[bool]: ...
@@ -92,13 +125,34 @@ class ShardQueue(Protocol):
     def hand_over(self, lease: Lease, version: int) -> bool:
         """Leaves a shard to the newer version of us that wrote its ledger row."""
 
-    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> bool: ...
+    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> Buried: ...
     def reap(self, import_name: str, consumers: Sequence[str]) -> int: ...
     def consumers(self, import_name: str) -> dict[str, int]: ...
     def promote(self, import_name: str, limit: int) -> int: ...
-    def dead_letters(self, import_name: str, limit: int) -> list[DeadLetter]: ...
+
+
+class DeadLetters(Protocol):
+    """The dead letters of an import, looked through a batch at a time."""
+
+    def newest_first(self, import_name: str) -> Iterator[list[DeadLetter]]:
+        """Batches of what is there now; letters that are written meanwhile are not among them."""
+
+    def find(self, import_name: str, names: Iterable[str]) -> dict[str, DeadLetter]:
+        """By shard or by entry, those that there are."""
+
     def replay(self, import_name: str, letters: Sequence[tuple[str, QueuedShard]], run: str) -> list[bool]:
-        """Pairs of dead-letter entry and shard, back onto the work stream."""
+        """Pairs of dead-letter entry and failed shard, back onto the work stream in the run that counted them. An empty entry
+        stands for a shard that has no letter any more, nor any other place. False: it is elsewhere, nothing was changed. Raises
+        Uncounted when there are no counters to count them in."""
+
+    def purge(self, import_name: str, entries: Sequence[str]) -> list[bool]:
+        """Removes letters, and with them the places of their shards. False: it was gone, nothing was changed."""
+
+    def restore(self, import_name: str, records: Sequence[ShardRecord]) -> int:
+        """Writes the letters of failed shards that have none, nor any other place. Returns how many."""
+
+    def dropped(self, import_name: str) -> int:
+        """How many letters had to go so far because there were too many."""
 
 
 # The ledger: what is finished.
@@ -118,10 +172,27 @@ class LedgerRow:
     v: int
     is_count_sure: bool = True
     """False when the round before was settled in the ledger and nobody noted whether Redis was told."""
+    crashes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTotals:
+    """What the ledger adds up to: the truth that Redis' counters are rebuilt from."""
+
+    unfinished: int
+    states: dict[str, int]
+    """Shards by the final state under which they are counted: also those of a new round, until they are queued."""
+    records: dict[str, int]
+    run: str
+    """The newest run that has shards; empty when there are none."""
+    run_states: dict[str, int]
+    run_finished: datetime | None
+    """When the last of its shards ended; None while one has not."""
 
 
 class Ledger(Protocol):
-    """One row a shard. A change asked for under a `job` that is no longer the row's, or on a final row, changes nothing."""
+    """One row a shard. A change asked for under a `job` that is no longer the row's, on a final row, or by a worker that did not
+    start it last, changes nothing."""
 
     def plan(self, import_name: str, keys: Sequence[str], run: str) -> tuple[dict[str, LedgerRow], int]:
         """Records new shards as pending. Returns the rows of all keys, and how many were new."""
@@ -135,12 +206,13 @@ class Ledger(Protocol):
         """All rows that are not final."""
 
     def has_pending(self, import_name: str) -> bool: ...
+    def totals(self, import_name: str) -> LedgerTotals: ...
     def start(self, leases: Sequence[Lease], until: datetime) -> None: ...
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
         """False when the row is another round's or final: the lease is lost."""
 
     def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
-        """Leased rows become pending again: (lease, checkpoint, attempts, why)."""
+        """Leased rows become pending again: (lease, checkpoint, attempts, why). The crashes are the lease's."""
 
     def finish(self, settled: Sequence[tuple[Lease, Checkpoint, str, int, Failure | None]]) -> dict[tuple[str, str], LedgerRow]:
         """Conditional updates to a final state in one bulk: (lease, checkpoint, state, attempts, why). Returns by import and key
@@ -148,6 +220,18 @@ class Ledger(Protocol):
 
     def counted(self, settled: Sequence[tuple[Lease, str]]) -> None:
         """Notes that Redis' counters know these rows under their final state: (lease, state)."""
+
+
+class Counters(Protocol):
+    """An import's counters in Redis, as a whole."""
+
+    def forgotten(self, imports: Sequence[str]) -> list[str]:
+        """Those of which Redis has no counters: it lost its memory, or never saw a shard of them."""
+
+    def read(self, import_name: str) -> dict[str, str]: ...
+    def replace(self, import_name: str, seen: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+        """Sets the wanted ones. False, and nothing changed, when one of the seen has changed meanwhile, or when shards are in
+        flight although there were counters."""
 
 
 # Single shards, for people: where they are, and how they are taken back.
@@ -269,6 +353,24 @@ class Source(Protocol):
 
     def highest_id(self, cancel: Cancel) -> int: ...
     def fetch(self, scope: Scope, cursor: Cursor | None, cancel: Cancel) -> Page: ...
+
+
+class Child(Protocol):
+    """A process that imports one shard and nothing else."""
+
+    @property
+    def how_it_ended(self) -> str:
+        """As in "by SIGKILL"."""
+
+    def outcome(self) -> Outcome | None:
+        """Waits for its end. None when it ended without a word."""
+
+    def cancel(self, reason: str) -> None: ...
+    def hear(self, message: str) -> None:
+        """A message of the control channel."""
+
+    def close(self) -> None:
+        """It has ended when this returns."""
 
 
 class RequestBudget(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pymongo.database import Database
@@ -22,15 +22,22 @@ from .adapters.redis_board import RedisBoard
 from .adapters.redis_budget import RedisBudget, fingerprint
 from .adapters.redis_cache import RedisCache
 from .adapters.redis_catalogue import RedisCatalogue
+from .adapters.redis_counters import RedisCounters
 from .adapters.redis_keys import Keys
+from .adapters.redis_letters import RedisLetters
 from .adapters.redis_places import RedisPlaces
 from .adapters.redis_queue import RedisQueue, consumer_name
 from .adapters.redis_workers import RedisWorkers
 from .adapters.upstream import HttpUpstream
+from .application.cancellation import CancelToken
 from .application.canceller import Canceller
+from .application.healer import Healer
 from .application.imports import Imports
+from .application.letters import Purger, restore_letters
 from .application.outages import Outages
 from .application.producer import Producer
+from .application.recount import Recount
+from .application.replayer import Replayer
 from .application.shards import Shards
 from .application.snapshot import Snapshot, WorkerStatus
 from .domain.definition import Definition
@@ -40,7 +47,7 @@ from .ports import EventSink, Source
 from .settings import Servers, Upstreams, learn_secrets
 from .sources.openchargemap import OpenChargeMap
 
-ALIVE_S = 10.0
+ALIVE_S = 5.0
 """A worker that has not beaten for this long, or for two leases, looks dead."""
 
 
@@ -51,10 +58,10 @@ class Wiring:
         # Once more: not everybody comes by way of the command line.
         told = {"OCM_API_KEY": upstreams.ocm_api_key or "", "REDIS_URL": servers.redis_url, "MONGODB_URI": servers.mongodb_uri}
         learn_secrets(told)
-        self._servers = servers
+        self.servers = servers
         self.upstreams = upstreams
         self.data_dir = data_dir
-        self._namespace = namespace
+        self.namespace = namespace
         self.keys = Keys(namespace)
         self.events = events
         self.outages = Outages(events)
@@ -66,7 +73,7 @@ class Wiring:
         self.http_connections = 4
 
     def connect_redis(self, max_connections: int) -> Redis:
-        servers = self._servers
+        servers = self.servers
         return redis_client.connect(
             servers.redis_url,
             max_connections=max_connections,
@@ -92,15 +99,15 @@ class Wiring:
 
     @cached_property
     def database(self) -> Database[dict[str, Any]]:
-        return mongo_client.connect(self._servers.mongodb_uri)
+        return mongo_client.connect(self.servers.mongodb_uri)
 
     @cached_property
     def ledger(self) -> MongoLedger:
-        return MongoLedger(self.database, self._namespace)
+        return MongoLedger(self.database, self.namespace)
 
     @cached_property
     def imports(self) -> Imports:
-        return Imports(MongoCatalogue(self.database, self._namespace), RedisCatalogue(self.redis, self.keys), self.events)
+        return Imports(MongoCatalogue(self.database, self.namespace), RedisCatalogue(self.redis, self.keys), self.events)
 
     @cached_property
     def workers(self) -> RedisWorkers:
@@ -112,7 +119,11 @@ class Wiring:
 
     @cached_property
     def shards(self) -> Shards:
-        return Shards(MongoShards(self.database, self._namespace), RedisPlaces(self.redis, self.keys))
+        return Shards(MongoShards(self.database, self.namespace), RedisPlaces(self.redis, self.keys))
+
+    @cached_property
+    def letters(self) -> RedisLetters:
+        return RedisLetters(self.redis, self.keys)
 
     @cached_property
     def _http(self) -> HttpClient:
@@ -126,11 +137,33 @@ class Wiring:
     def queue(self, label: str, client: Redis | None = None) -> RedisQueue:
         return RedisQueue(client or self.redis, self.keys, consumer_name(label, secrets.token_hex(4)))
 
+    @cached_property
+    def counters(self) -> RedisCounters:
+        return RedisCounters(self.redis, self.keys)
+
+    @cached_property
+    def recount(self) -> Recount:
+        return Recount(self.ledger, self.counters)
+
     def producer(self, room_for: Callable[[int], int]) -> Producer:
-        return Producer(self.queue("produce"), self.ledger, room_for)
+        """Once it has begun it waits for servers that are away or full."""
+        never = CancelToken()
+        return Producer(
+            self.queue("produce"), self.ledger, self.recount, room_for, lambda action: self.outages.patiently(never, action)
+        )
 
     def canceller(self, progress: Callable[[int], None]) -> Canceller:
-        return Canceller(self.queue("cancel"), self.shards, progress)
+        return Canceller(self.queue("cancel"), self.recount, self.shards, progress)
+
+    def healer(self, queue: RedisQueue) -> Healer:
+        restore = partial(restore_letters, self.letters, self.shards.records)
+        return Healer(queue, self.ledger, self.counters, self.events, lambda: self.workers.server()[0], restore)
+
+    def replayer(self, progress: Callable[[int], None]) -> Replayer:
+        return Replayer(self.letters, self.ledger, self.shards, self.recount, progress)
+
+    def purger(self, progress: Callable[[int], None]) -> Purger:
+        return Purger(self.letters, progress)
 
     def set_up(self, definition: Definition) -> None:
         """Indexes and group of one import; safe to repeat, and by many at a time."""
@@ -159,13 +192,13 @@ class Wiring:
             if source is None:
                 upstream = HttpUpstream(self._http, self.upstreams.ocm_base_url, budget, self.upstreams.ocm_api_key)
                 cache = RedisCache(
-                    self.redis, self.keys, fingerprint(self._namespace, definition.source, self.upstreams.ocm_base_url)
+                    self.redis, self.keys, fingerprint(self.namespace, definition.source, self.upstreams.ocm_base_url)
                 )
                 source = self._sources[budget.name, definition.page_size] = OpenChargeMap(upstream, cache, definition.page_size)
             return source
 
     def _budget_of(self, definition: Definition) -> RedisBudget:
-        name = fingerprint(self._namespace, definition.source, self.upstreams.ocm_api_key)
+        name = fingerprint(self.namespace, definition.source, self.upstreams.ocm_api_key)
         with self._lock:
             if name not in self._budgets:
                 self._budgets[name] = RedisBudget(self.redis, self.keys, name, definition.limit)

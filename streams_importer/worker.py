@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from .adapters.child_process import ChildProcess
 from .adapters.mongo_sink import MongoSink
 from .adapters.redis_control import ControlListener
 from .adapters.redis_queue import RedisQueue
 from .adapters.redis_workers import RedisWorkers
+from .apart_process import launch
+from .application.apart import ApartImporter
 from .application.cancellation import CancelToken
 from .application.consumer import CANCEL, Consumer, WorkerParts
 from .application.every import Every
@@ -21,7 +24,7 @@ from .application.settlement import Settlement
 from .application.shard_importer import ShardImporter
 from .domain.definition import Definition
 from .domain.errors import Unavailable
-from .domain.model import Counts, Page
+from .domain.model import Counts, Lease, Page
 from .ports import Sink
 from .wiring import Wiring
 
@@ -56,6 +59,7 @@ class Worker:
         self._queue = queue
         self._keeper = LeaseKeeper(keeper_queue, wiring.outages, self._beat, self._longest_lease, self._failed)
         sink: Sink = _MeteredSink(MongoSink(wiring.database), self._meter)
+        self._apart = ApartImporter(queue, wiring.ledger, wiring.outages, self._launch)
         ahead = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
         parts = WorkerParts(
             queue=queue,
@@ -64,9 +68,11 @@ class Worker:
             settlement=Settlement(queue, wiring.ledger, wiring.events),
             importer=ShardImporter(queue, wiring.ledger, sink, wiring.outages, ahead, lease_until),
             keeper=self._keeper,
+            apart=self._apart,
             housekeeper=Housekeeper(
-                queue, wiring.ledger, wiring.outages, wiring.live_leases, wiring.forget_dead_workers, wiring.workers.uptime_s
+                queue, wiring.outages, wiring.live_leases, wiring.forget_dead_workers, lambda: wiring.workers.server()[1]
             ),
+            healer=wiring.healer(queue),
             outages=wiring.outages,
             events=wiring.events,
             source_of=wiring.source_of,
@@ -74,7 +80,7 @@ class Worker:
         self.consumer = Consumer(
             parts, stop, wanted=wanted, concurrency=concurrency, shutdown_timeout_s=shutdown_timeout_s, adjust=adjust
         )
-        self.housekeeper = parts.housekeeper
+        self.healer = parts.healer
         self._listener = ControlListener(wiring.connect_redis(1), wiring.keys, self._heard, self._failed)
 
     @property
@@ -96,6 +102,9 @@ class Worker:
             self._beats.forget([self._queue.consumer])
         return ended
 
+    def _launch(self, lease: Lease, definition: Definition) -> ChildProcess:
+        return launch(self._wiring, lease, definition, self.consumer.definitions)
+
     def _failed(self, error: Exception) -> None:
         """A thread that a worker cannot do without has ended: the worker stops, and says why."""
         self.error = error
@@ -103,6 +112,7 @@ class Worker:
 
     def _heard(self, message: str) -> None:
         self._wiring.heard(message)
+        self._apart.heard(message)
         self.consumer.heard(message)
         if message == CANCEL:
             self._keeper.hurry()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import ceil
@@ -11,7 +12,7 @@ from uuid import uuid4
 from ..domain.model import FINAL_STATES, RECORD_COUNTS, REQUEST_COUNTS, STORED_VERSION, Checkpoint, Counts, Cursor, Failure
 from ..domain.shard_key import MAX_KEY_LENGTH
 from ..domain.text import one_line, plain
-from ..ports import LedgerRow
+from ..ports import LedgerRow, LedgerTotals
 
 MAX_ERROR = 500
 """Characters of an error text: enough to see what happened."""
@@ -21,7 +22,21 @@ MAX_COUNT = 2**53
 FIELDS = {
     "_id": 0,
     **dict.fromkeys(
-        ("shardKey", "jobId", "run", "status", "attempts", "page", "cursor", "counts", "countedAs", "isCountSure", "v"), 1
+        (
+            "shardKey",
+            "jobId",
+            "run",
+            "status",
+            "attempts",
+            "crashes",
+            "page",
+            "cursor",
+            "counts",
+            "countedAs",
+            "isCountSure",
+            "v",
+        ),
+        1,
     ),
     **dict.fromkeys(("lastErrorCode", "lastError", "lastErrorStatus"), 1),
 }
@@ -36,6 +51,7 @@ def new_row(namespace: str, import_name: str, key: str, run: str) -> dict[str, A
         "run": run,
         "status": "pending",
         "attempts": 0,
+        "crashes": 0,
         "leaseOwner": None,
         "leaseUntil": None,
         **checkpoint_fields(Checkpoint()),
@@ -84,7 +100,29 @@ def read_row(document: Mapping[str, Any]) -> LedgerRow | None:
         failure=_failure(document),
         v=_version(document.get("v")),
         is_count_sure=document.get("isCountSure") is not False,
+        crashes=_count(document.get("crashes")) or 0,
     )
+
+
+def read_totals(groups: Iterable[Mapping[str, Any]]) -> LedgerTotals:
+    """Sums by status and run, as one whole. A run's name begins with its time, so the newest comes last."""
+    known = [(_name(one["_id"].get("run")), one["_id"].get("status"), one) for one in groups]
+    newest = max((run for run, _, _ in known), default="")
+    states, of_run = Counter[str](), Counter[str]()
+    records = Counter[str](dict.fromkeys(RECORD_COUNTS, 0))
+    unfinished, ended = 0, list[datetime]()
+    for run, status, one in known:
+        number = _count(one.get("shards")) or 0
+        records.update({name: _count(one.get(name)) or 0 for name in RECORD_COUNTS})
+        counted_as = status if status in FINAL_STATES else one["_id"].get("counted")
+        states[counted_as if counted_as in FINAL_STATES else ""] += number
+        unfinished += number if status not in FINAL_STATES else 0
+        if run == newest:
+            of_run[status if status in FINAL_STATES else ""] += number
+            ended += [one["ended"]] if isinstance(one.get("ended"), datetime) else []
+    finished = max(ended, default=None) if not of_run[""] else None
+    by_state = {state: of_run[state] for state in FINAL_STATES}
+    return LedgerTotals(unfinished, {state: states[state] for state in FINAL_STATES}, dict(records), newest, by_state, finished)
 
 
 def _checkpoint(document: Mapping[str, Any]) -> Checkpoint:

@@ -16,9 +16,9 @@ from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Failure, Lease
-from ..ports import LedgerRow
-from .ledger_rows import FIELDS, MAX_COUNT, checkpoint_fields, failure_fields, new_row, read_row, read_rows
+from ..domain.model import FINAL_STATES, RECORD_COUNTS, STORED_VERSION, Checkpoint, Failure, Lease
+from ..ports import LedgerRow, LedgerTotals
+from .ledger_rows import FIELDS, MAX_COUNT, checkpoint_fields, failure_fields, new_row, read_row, read_rows, read_totals
 from .mongo_client import Document, mongo_errors, primary, translated
 
 COLLECTION = "import_windows"
@@ -49,7 +49,7 @@ class MongoLedger:
     def reopen(self, import_name: str, keys: Sequence[str], state: str, run: str) -> dict[str, LedgerRow]:
         if state not in FINAL_STATES:
             raise ValueError(f"{state} is not a final state")
-        change = {"status": "pending", "run": run, "attempts": 0, "finishedAt": None, **NOT_LEASED}
+        change = {"status": "pending", "run": run, "attempts": 0, "crashes": 0, "finishedAt": None, **NOT_LEASED}
         change |= failure_fields(None)
         if state != "failed":
             change |= {"page": 0, "cursor": None}  # the counts stay: they are totals over all rounds
@@ -83,12 +83,27 @@ class MongoLedger:
         with mongo_errors():
             return self._collection.find_one(self._unfinished(import_name), {"_id": 1}) is not None
 
+    def totals(self, import_name: str) -> LedgerTotals:
+        """One pass over the rows of the import, on the server."""
+        sums: dict[str, Any] = {name: {"$sum": f"$counts.{name}"} for name in RECORD_COUNTS}
+        by = {"status": "$status", "run": "$run", "counted": "$countedAs"}
+        group = {"_id": by, "shards": {"$sum": 1}, "ended": {"$max": "$finishedAt"}, **sums}
+        with mongo_errors():
+            of_import = {"$match": {"namespace": self._namespace, "import": import_name}}
+            return read_totals(self._collection.aggregate([of_import, {"$group": group}]))
+
     def start(self, leases: Sequence[Lease], until: datetime) -> None:
-        leased = {"status": "leased", "leaseUntil": until}
-        self._change([(lease, {**leased, "leaseOwner": lease.consumer, "run": lease.run}, None) for lease in leases])
+        """Whoever held the shard before can change nothing in its row any more."""
+        if leases:
+            updates = []
+            for lease in leases:
+                leased = {"status": "leased", "leaseUntil": until, "leaseOwner": lease.consumer, "run": lease.run}
+                updates.append(UpdateOne(self._open(lease), {"$set": {**leased, "crashes": lease.crashes}}))
+            with mongo_errors():
+                self._collection.bulk_write(updates, ordered=False)
 
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
-        change = {"status": "leased", "leaseOwner": lease.consumer, "leaseUntil": until, **checkpoint_fields(checkpoint)}
+        change = {"status": "leased", "leaseUntil": until, "crashes": 0, **checkpoint_fields(checkpoint)}
         with mongo_errors():
             if self._collection.update_one({**self._held(lease), **_not_beyond(checkpoint)}, {"$set": change}).matched_count == 1:
                 return True
@@ -97,7 +112,8 @@ class MongoLedger:
     def put_back(self, settled: Sequence[tuple[Lease, Checkpoint, int, Failure | None]]) -> None:
         changes = []
         for lease, checkpoint, attempts, why in settled:
-            change = {"status": "pending", "attempts": attempts, **NOT_LEASED, **checkpoint_fields(checkpoint)}
+            change = {"status": "pending", "attempts": attempts, "crashes": lease.crashes, **NOT_LEASED}
+            change |= checkpoint_fields(checkpoint)
             changes.append((lease, change | (failure_fields(why) if why else {}), checkpoint))
         self._change(changes)
 
@@ -108,6 +124,7 @@ class MongoLedger:
             change = {
                 "status": state,
                 "attempts": attempts,
+                "crashes": lease.crashes,
                 "finishedAt": now,
                 "countedAs": None,
                 "isCountSure": True,
@@ -181,8 +198,11 @@ class MongoLedger:
     def _shard(self, import_name: str, key: str) -> dict[str, Any]:
         return {"namespace": self._namespace, "import": import_name, "shardKey": key}
 
-    def _held(self, lease: Lease) -> dict[str, Any]:
+    def _open(self, lease: Lease) -> dict[str, Any]:
         return {**self._shard(lease.import_name, lease.shard_key), "jobId": lease.job, **OPEN}
+
+    def _held(self, lease: Lease) -> dict[str, Any]:
+        return {**self._open(lease), "leaseOwner": lease.consumer}
 
     def _unfinished(self, import_name: str) -> dict[str, Any]:
         return {"namespace": self._namespace, "import": import_name, "status": OPEN["status"]}

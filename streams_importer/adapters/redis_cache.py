@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import redis
 
+from ..domain.errors import Full
 from .redis_client import redis_errors
 from .redis_keys import Keys
 
@@ -23,5 +26,5 @@ class RedisCache:
         return value if isinstance(value, bytes) else None
 
     def put(self, name: str, value: bytes, seconds: int) -> None:
-        with redis_errors():
+        with suppress(Full), redis_errors():  # then it is asked for again: slower, but it works
             self._client.set(self._keys.cache(f"{self._owner}:{name}"), value, ex=seconds)

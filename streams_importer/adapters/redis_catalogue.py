@@ -12,6 +12,7 @@ from ..domain.errors import BadSetting
 from ..domain.shard_key import is_name
 from ..domain.text import plain
 from ..ports import Pause
+from .lua_scripts import LuaScripts
 from .redis_client import redis_errors
 from .redis_keys import Keys
 from .redis_messages import text
@@ -25,11 +26,12 @@ class RedisCatalogue:
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
+        self._scripts = LuaScripts(client)
         self._keys = keys
 
     def save(self, definition: Definition, run: str) -> None:
         with redis_errors():
-            self._client.hset(self._keys.imports, definition.name, msgspec.json.encode(definition.stored()))
+            self._scripts.run("put", [self._keys.imports], [definition.name, msgspec.json.encode(definition.stored()).decode()])
             self._client.publish(self._keys.control, IMPORTS_MESSAGE)
 
     def get(self, name: str) -> Definition | None:
@@ -51,7 +53,7 @@ class RedisCatalogue:
             if pause is None:
                 self._client.hdel(self._keys.paused, name)
             else:
-                self._client.hset(self._keys.paused, name, msgspec.json.encode(_plain(pause)))
+                self._scripts.run("put", [self._keys.paused], [name, msgspec.json.encode(_plain(pause)).decode()])
             self._client.publish(self._keys.control, PAUSE_MESSAGE)
             return bool(self._client.hexists(self._keys.imports, name))
 

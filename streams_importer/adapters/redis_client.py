@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ..domain.errors import BadSetting, Unavailable
+from ..domain.errors import BadSetting, Full, Unavailable
 from ..domain.text import plain
 
 SOCKET_TIMEOUT_S = 5.0
@@ -19,13 +19,12 @@ CONNECT_TIMEOUT_S = 3.0
 # A server that answers with one of these is starting, failing over or full: wait it out. redis-py has classes for some, and
 # takes the word itself off their texts; within a script's error the word stays.
 _PASSING_CLASSES = (
-    redis.exceptions.OutOfMemoryError,
     redis.exceptions.ReadOnlyError,
     redis.exceptions.ClusterDownError,
     redis.exceptions.MasterDownError,
     redis.exceptions.TryAgainError,
 )
-_PASSING = ("LOADING", "READONLY", "MISCONF", "CLUSTERDOWN", "BUSY", "MASTERDOWN", "TRYAGAIN", "OOM", "NOREPLICAS")
+_PASSING = ("LOADING", "READONLY", "MISCONF", "CLUSTERDOWN", "BUSY", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
 
 
 def connect(url: str, *, max_connections: int, tls_verify: str = "full", ca_file: str | None = None) -> redis.Redis:
@@ -83,6 +82,8 @@ def redis_errors() -> Iterator[None]:
         raise Unavailable("Redis", plain(text, 160) or type(error).__name__) from None
     except redis.ResponseError as error:
         text = str(error)
+        if isinstance(error, redis.exceptions.OutOfMemoryError) or "OOM " in text:
+            raise Full("Redis", "is full (maxmemory is reached): what finishes makes room; or give it more memory") from None
         if isinstance(error, _PASSING_CLASSES) or any(f"{word} " in text for word in _PASSING):
             raise Unavailable("Redis", plain(text, 160)) from None
         raise BadSetting(

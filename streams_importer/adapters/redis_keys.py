@@ -11,7 +11,7 @@ and for each import:
 `{si}:<i>:dead`       stream  dead letters
 `{si}:<i>:delayed`    zset    shard -> when it comes back (ms)
 `{si}:<i>:places`     hash    shard in flight -> where it is
-`{si}:<i>:progress`   hash    shard in flight -> checkpoint, attempts
+`{si}:<i>:progress`   hash    shard in flight -> checkpoint, attempts, crashes, who started it
 `{si}:<i>:counters`   hash    shards, records and requests so far; the newest run; when it last moved
 """
 

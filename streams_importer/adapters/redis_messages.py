@@ -12,7 +12,7 @@ from ..domain.model import FINAL_STATES, STORED_VERSION, Checkpoint, Counts, Cur
 from ..domain.redaction import SECRETS
 from ..domain.shard_key import parse_key
 from ..domain.text import plain
-from ..ports import DeadLetter
+from ..ports import DeadLetter, ShardRecord
 
 MAX_PAYLOAD = 8 * 1024
 MAX_FIELD = 256
@@ -49,21 +49,20 @@ class _Progress(msgspec.Struct):
     cursor: str
     counts: list[int]
     attempts: int
+    crashes: int = 0
 
 
 class _Job(msgspec.Struct):
     job: str
 
 
-def _read_progress(stored: bytes | str) -> tuple[Checkpoint, int] | None:
+def _read_progress(stored: bytes | str) -> _Progress | None:
     try:
         progress = msgspec.json.decode(stored, type=_Progress)
     except (msgspec.MsgspecError, ValueError):
         return None
-    if len(progress.counts) != _COUNT_FIELDS:
-        return None
-    checkpoint = Checkpoint(progress.page, load_cursor(progress.cursor), Counts(*progress.counts))
-    return checkpoint, progress.attempts
+    is_whole = len(progress.counts) == _COUNT_FIELDS and bool(progress.cursor) == (load_cursor(progress.cursor) is not None)
+    return progress if is_whole else None
 
 
 def read_job(progress: bytes | str) -> str | None:
@@ -86,7 +85,6 @@ def read_entry(
             import_name, entry, consumer, count, problem, dump_payload(message), shard if len(shard) <= MAX_FIELD else ""
         )
     known = _read_progress(progress) if progress else None
-    checkpoint, attempts = known or (Checkpoint(), 0)
     return Lease(
         import_name=import_name,
         entry=entry,
@@ -95,8 +93,9 @@ def read_entry(
         shard_key=message["shard"],
         job=message["job"],
         run=message.get("run", "")[:MAX_FIELD],
-        attempts=attempts,
-        checkpoint=checkpoint,
+        attempts=known.attempts if known else 0,
+        crashes=max(0, known.crashes) if known else 0,
+        checkpoint=Checkpoint(known.page, load_cursor(known.cursor), Counts(*known.counts)) if known else Checkpoint(),
         was=message["was"] if message.get("was") in FINAL_STATES else "",
     )
 
@@ -134,10 +133,20 @@ def letter_fields(lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failu
         *("message", plain(failure.message)),
         *("status", "" if failure.status is None else failure.status),
         *("attempts", attempts),
-        *("crashes", ""),
+        *("crashes", "" if isinstance(lease, Garbage) else lease.crashes),
         *("cursor", SECRETS.redacted(dump_cursor(checkpoint.cursor))),
         *("worker", lease.consumer),
     ]
+
+
+def restored_fields(import_name: str, record: ShardRecord) -> list[str | int]:
+    """What the letter of a failed shard said, as far as the ledger knows."""
+    row = record.row
+    lease = Lease(import_name, "", "", 0, row.shard_key, row.job, row.run, row.attempts, row.crashes, row.checkpoint)
+    failure = row.failure or Failure("unknown", "the ledger does not say why")
+    times = [("first_seen", record.created_at), ("died_at", record.finished_at)]
+    told = [part for name, at in times for part in (name, at.strftime("%Y-%m-%dT%H:%M:%SZ") if at else "")]
+    return [*told, *letter_fields(lease, row.checkpoint, failure, row.attempts), "job", row.job]
 
 
 def read_letter(entry: tuple[Any, dict[Any, Any]]) -> DeadLetter:
@@ -151,9 +160,11 @@ def read_letter(entry: tuple[Any, dict[Any, Any]]) -> DeadLetter:
         message=get("message", ""),
         status=get("status", ""),
         attempts=get("attempts", ""),
+        crashes=get("crashes", ""),
         cursor=get("cursor", ""),
         worker=get("worker", ""),
         first_seen=get("first_seen", ""),
         died_at=get("died_at", ""),
         payload=get("payload", ""),
+        job=get("job", ""),
     )

@@ -7,15 +7,18 @@ from typing import Any
 
 import redis
 
+from ..domain.errors import Uncounted
 from ..domain.model import STORED_VERSION, Checkpoint, Failure, Garbage, Lease
 from ..domain.text import plain
-from ..ports import Claimed, DeadLetter, QueuedShard
+from ..ports import MAX_LETTERS, Buried, Claimed, QueuedShard
 from . import redis_messages as messages
 from .lua_scripts import LuaScripts, read_part
 from .redis_client import redis_errors
 from .redis_keys import GROUP, ImportKeys, Keys
 
 MAX_ADOPTED = 1000
+LONGEST_S = 10 * 366 * 86400.0
+"""In place of for ever, where a number is wanted."""
 
 
 class RedisQueue:
@@ -28,6 +31,7 @@ class RedisQueue:
         consumer: str,
         *,
         version: int = STORED_VERSION,
+        max_letters: int = MAX_LETTERS,
         read: Callable[[str], str] = read_part,
     ) -> None:
         self._client = client
@@ -35,6 +39,7 @@ class RedisQueue:
         self._keys = keys
         self._consumer = consumer
         self._version = version
+        self._max_letters = max_letters
         self._scan_cursors: dict[str, str] = {}
 
     @property
@@ -57,16 +62,21 @@ class RedisQueue:
         args: list[str | int] = [self._version, run, int(begins), self._keys.control]
         for shard in shards:
             seed = shard.checkpoint
-            counts = "" if seed == Checkpoint() else messages.dump_counts(seed.counts)
+            is_fresh = seed == Checkpoint() and not shard.attempts and not shard.crashes
+            counts = "" if is_fresh else messages.dump_counts(seed.counts)
             args += [shard.shard_key, shard.job, shard.counted_as or "", seed.page, messages.dump_cursor(seed.cursor), counts]
+            args += [shard.attempts, shard.crashes]
         places = [keys.shards, keys.places, keys.progress, keys.counters, keys.delayed, keys.dead]
-        return self._flags("enqueue", places, args)
+        flags = self._flags("enqueue", places, args)
+        if shards and not flags:
+            raise Uncounted(f"{import_name}: Redis has no counters")
+        return flags
 
     def announce_producer(self, import_name: str, *, is_there: bool) -> None:
         counters = self._keys.of(import_name).counters
         with redis_errors():
             if is_there:
-                self._client.hset(counters, "producing", str(self._client.time()[0]))
+                self._scripts.run("put", [counters], ["producing", str(self._client.time()[0])])
             else:
                 self._client.hdel(counters, "producing")
 
@@ -74,13 +84,6 @@ class RedisQueue:
         keys = self._keys.of(import_name)
         places = [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters]
         return int(self._run("promote", places, [limit, self._keys.control]))
-
-    def replay(self, import_name: str, letters: Sequence[tuple[str, QueuedShard]], run: str) -> list[bool]:
-        keys = self._keys.of(import_name)
-        args: list[str | int] = [self._version, run, self._keys.control]
-        for entry, shard in letters:
-            args += [entry, shard.shard_key, shard.job, *messages.dump_checkpoint(shard.checkpoint)]
-        return self._flags("replay", [keys.shards, keys.places, keys.progress, keys.dead, keys.counters], args)
 
     # Into a worker's hands.
 
@@ -97,16 +100,27 @@ class RedisQueue:
             [lease for lease in claimed.leases if lease.entry not in held],
             [garbage for garbage in claimed.garbage if garbage.entry not in held],
             claimed.too_new,
+            claimed.deleted,
         )
 
-    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease]) -> Claimed:
+    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease], there_s: float) -> Claimed:
         # The scan looks at ten times COUNT entries only: without its cursor, stale ones behind renewed ones are never reached.
         cursor = self._scan_cursors.get(import_name, "0-0")
         args: list[str | int] = [GROUP, self._consumer, round(min_idle_s * 1000), cursor, limit, self._version, import_name]
+        args += [round(min(there_s, LONGEST_S) * 1000)]
         args += [value for lease in held for value in (lease.entry, lease.count)]
-        reply = self._run("reclaim", [*self._claim_keys([import_name]), self._keys.paused], args)
-        self._scan_cursors[import_name] = messages.text(reply[2])
+        reply = self._run("reclaim", [*self._claim_keys([import_name]), self._keys.paused, self._keys.workers], args)
+        self._scan_cursors[import_name] = messages.text(reply[3])
         return self._claimed([import_name], reply)
+
+    def start(self, leases: Sequence[Lease]) -> list[bool]:
+        return self._settle(
+            "start",
+            leases,
+            lambda keys: [keys.shards, keys.progress],
+            [self._version],
+            lambda lease: [lease.shard_key, lease.job, lease.run],
+        )
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         return self._settle("renew", leases, lambda keys: [keys.shards], [], lambda lease: [])
@@ -147,23 +161,21 @@ class RedisQueue:
 
     def retry(self, lease: Lease, checkpoint: Checkpoint, delay_s: float, attempts: int) -> bool:
         keys = self._keys.of(lease.import_name)
-        args = [*self._one(lease), *messages.dump_checkpoint(checkpoint), attempts, round(delay_s * 1000)]
+        args = [*self._one(lease), *messages.dump_checkpoint(checkpoint), attempts, lease.crashes, round(delay_s * 1000)]
         return bool(self._run("retry", [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters], args))
 
-    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> bool:
+    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> Buried:
         keys = self._keys.of(lease.import_name)
         is_garbage = isinstance(lease, Garbage)
         args: list[str | int] = [GROUP, lease.consumer, lease.entry, lease.count]
         args += ["", ""] if isinstance(lease, Garbage) else [lease.shard_key, lease.run]
         args += [self._version, *messages.dump_checkpoint(checkpoint)]
-        args += [int(lease.entry.partition("-")[0]) * 1000, lease.shard_key if is_garbage else ""]
+        args += [int(lease.entry.partition("-")[0]) * 1000, lease.shard_key if is_garbage else "", self._max_letters]
         args += messages.letter_fields(lease, checkpoint, failure, attempts)
-        return bool(self._run("dead_letter", [keys.shards, keys.places, keys.progress, keys.dead, keys.counters], args))
-
-    def dead_letters(self, import_name: str, limit: int) -> list[DeadLetter]:
-        with redis_errors():
-            entries: Any = self._client.xrevrange(self._keys.of(import_name).dead, count=limit)
-        return [messages.read_letter(entry) for entry in entries]
+        args += [] if isinstance(lease, Garbage) else ["job", lease.job]
+        places = [keys.shards, keys.places, keys.progress, keys.dead, keys.counters]
+        is_written, dropped = self._run("dead_letter", places, args)
+        return Buried(bool(is_written), int(dropped))
 
     def reap(self, import_name: str, consumers: Sequence[str]) -> int:
         return int(self._run("reap_consumer", [self._keys.of(import_name).shards], [GROUP, *consumers])) if consumers else 0
@@ -222,7 +234,7 @@ class RedisQueue:
                 leases.append(item)
             else:
                 garbage.append(item)
-        return Claimed(leases, garbage, int(reply[0]))
+        return Claimed(leases, garbage, int(reply[0]), int(reply[2]))
 
 
 def consumer_name(label: str, random_part: str) -> str:

@@ -9,6 +9,7 @@ import redis
 
 from ..domain.errors import BadSetting
 from ..domain.text import one_line
+from .lua_scripts import LuaScripts
 from .redis_client import redis_errors
 from .redis_keys import Keys
 from .redis_messages import text
@@ -32,6 +33,7 @@ class Heartbeat:
 class RedisWorkers:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
+        self._scripts = LuaScripts(client)
         self._key = keys.workers
 
     def now_ms(self) -> int:
@@ -40,9 +42,9 @@ class RedisWorkers:
         return int(seconds) * 1000 + int(micros) // 1000
 
     def beat(self, consumer: str, imports: list[str], leases: int, lease_s: float, records_per_s: float) -> None:
-        beat = Heartbeat(imports, leases, lease_s, round(records_per_s, 1), self.now_ms())
+        said = {"imports": imports, "leases": leases, "lease_s": lease_s, "records_per_s": round(records_per_s, 1)}
         with redis_errors():
-            self._client.hset(self._key, consumer, msgspec.json.encode(beat))
+            self._scripts.run("beat", [self._key], [consumer, msgspec.json.encode(said).decode()])
 
     def all(self) -> dict[str, Heartbeat]:
         """Those that can be believed: nobody's heartbeat may be from the future or stretch everybody's lease beyond reason."""
@@ -59,13 +61,14 @@ class RedisWorkers:
                 beats[one_line(text(name), 120)] = beat
         return beats
 
-    def uptime_s(self) -> float:
-        """How long the server has been up; infinite where it does not say."""
+    def server(self) -> tuple[str, float]:
+        """Which server process this is, and how long it has been up; '' and infinite where it does not say."""
         try:
             with redis_errors():
-                return float(self._client.info("server")["uptime_in_seconds"])
+                told = self._client.info("server")
+            return str(told["run_id"]), float(told["uptime_in_seconds"])
         except (BadSetting, KeyError, ValueError):
-            return float("inf")
+            return "", float("inf")
 
     def forget_unbelievable(self) -> None:
         """Drops heartbeats that nobody believes, so that they are not kept for ever."""

@@ -85,6 +85,8 @@ class HttpUpstream:
         url = f"{self._base_url}/{path}"
         self._http.check(url, self._headers)
         granted_us = self._budget.take(cancel)
+        while not cancel.may_send():
+            granted_us = self._budget.take(cancel)
         sent_at = self._patience.sending()
         answer = self._http.get(url, params, self._headers, cancel)
         error = error_of(classify(answer.status, answer.headers), answer.status, self._host)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ..domain.errors import Cancelled
+
+UNSURE_S = 0.02
+
 
 class CancelToken:
     """Implements ports.Cancel. The first reason stays."""
@@ -13,6 +17,7 @@ class CancelToken:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._actions: list[Callable[[], None]] = []
+        self._is_unsure: Callable[[], bool] = lambda: False
         self.reason: str | None = None
         self._forget_parent = parent.on_cancel(lambda: self.cancel(parent.reason or "stop")) if parent else None
 
@@ -32,6 +37,19 @@ class CancelToken:
 
     def wait(self, seconds: float) -> bool:
         return self._event.wait(seconds)
+
+    def unsure_while(self, is_unsure: Callable[[], bool]) -> None:
+        """While this holds, nobody knows whether the work is still ours: nothing is sent."""
+        self._is_unsure = is_unsure
+
+    def may_send(self) -> bool:
+        was_sure = True
+        while self._is_unsure() and not self.cancelled:
+            was_sure = False
+            self.wait(UNSURE_S)
+        if self.cancelled:
+            raise Cancelled("cancelled just before a request")
+        return was_sure
 
     def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
         with self._lock:

@@ -18,7 +18,8 @@ from ..domain.filters import Filter
 from ..domain.model import STORED_VERSION
 from ..ports import LedgerRow, ShardQueue
 from .batches import batches
-from .housekeeper import queued_shard
+from .healer import queue_up, queued_shard
+from .recount import Recount
 from .shards import BATCH, LIVE_STATES, Shards, ShardState
 
 
@@ -34,6 +35,7 @@ class CancelReport:
 @dataclass(frozen=True, slots=True)
 class Canceller:
     queue: ShardQueue
+    recount: Recount
     shards: Shards
     progress: Callable[[int], None] = lambda number: None
     """Told after every batch how many are cancelled so far."""
@@ -86,7 +88,7 @@ class Canceller:
     def _queue_missing(self, import_name: str, rows: Sequence[LedgerRow]) -> set[str]:
         """Returns the shards of which Redis still has the round before: that one must be counted first, by who claims it."""
         for run in {row.run for row in rows}:
-            self.queue.enqueue(import_name, [queued_shard(row) for row in rows if row.run == run], run)
+            queue_up(self.queue, self.recount, import_name, [queued_shard(row) for row in rows if row.run == run], run)
         places = self.shards.places.look(import_name, [row.shard_key for row in rows]) if rows else {}
         return {row.shard_key for row in rows if row.shard_key in places and places[row.shard_key].job not in (None, row.job)}
 

@@ -20,12 +20,12 @@ class Completion:
         self._read = read
         self._paused = paused
         self._is_pending = is_pending
-        self._dead_before: dict[str, int] = {}
+        self._before: dict[str, ImportStatus] = {}
         self._stuck: str | None = None
 
     def begin(self, names: Sequence[str]) -> None:
         """Dead letters from before do not count."""
-        self._dead_before = {name: status.dead_lettered for name, status in self._read(names).items()}
+        self._before = self._read(names)
 
     def is_over(self, names: Sequence[str]) -> bool:
         statuses = self._read(names)
@@ -41,5 +41,13 @@ class Completion:
         """Why it is no good end."""
         if self._stuck is not None:
             return f"nothing left but what is paused: {self._stuck}; when it is put right: streams-importer resume"
-        dead = sum(status.dead_lettered - self._dead_before.get(name, 0) for name, status in self._read(names).items())
+        dead = sum(_died(self._before.get(name), status) for name, status in self._read(names).items())
         return f"{dead} shards were dead-lettered; see: streams-importer dlq list" if dead > 0 else None
+
+
+def _died(before: ImportStatus | None, now: ImportStatus) -> int:
+    """Shards dead-lettered since. A Redis that was flushed meanwhile knows only how many there are."""
+    if before is None:
+        return now.dead_lettered
+    is_same = before.since in (None, now.since)
+    return now.dead_lettered - before.dead_lettered if is_same else now.failed - before.failed

@@ -14,9 +14,11 @@ from ..domain.definition import Definition
 from ..domain.errors import Cancelled, Unavailable
 from ..domain.model import Outcome, Released
 from ..ports import Claimed, EventSink, Ledger, ShardQueue, Source
+from .apart import ApartImporter
 from .cancellation import CancelToken
 from .every import Every
 from .giving_back import GivingBack
+from .healer import Healer
 from .housekeeper import Housekeeper
 from .imports import Imports
 from .intake import Intake
@@ -30,6 +32,7 @@ POLL_S = 1.0
 """How long a worker sleeps when nothing rings: the control channel wakes it earlier."""
 
 HOUSEKEEPING_S = 0.5
+REAPING_S = 5.0
 SLOW_HOUSEKEEPING_S = 20.0
 RELEASE_MARGIN_S = 2.0
 """Before the shutdown timeout, what still runs is given back as it is."""
@@ -48,8 +51,10 @@ class WorkerParts:
     imports: Imports
     settlement: Settlement
     importer: ShardImporter
+    apart: ApartImporter
     keeper: LeaseKeeper
     housekeeper: Housekeeper
+    healer: Healer
     outages: Outages
     events: EventSink
     source_of: Callable[[Definition], Source]
@@ -83,7 +88,10 @@ class Consumer:
         self._told_too_new = False
         self._told_paused: set[str] = set()
         self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
+        self._reaping = Every(REAPING_S)
         self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
+        self._has_deleted = False
+        """Somebody removed entries that were being worked on: the ledger knows their shards."""
         self._records = 0
         self._intake = Intake(parts.ledger, parts.settlement, self._definition_of)
         self._giving_back = GivingBack(parts.queue, parts.keeper, parts.events, self._lease_s_of)
@@ -199,6 +207,7 @@ class Consumer:
         if claimed.too_new and not self._told_too_new:
             self._told_too_new = True
             self._parts.events("shards left to a newer version of streams-importer: update this worker", level="warning")
+        self._has_deleted = self._has_deleted or claimed.deleted > 0
         tokens = {lease: CancelToken(self._stop) for lease in claimed.leases}
         for lease, token in tokens.items():
             self._parts.keeper.hold(lease, token)
@@ -224,10 +233,11 @@ class Consumer:
     def _start(self, attempt: Attempt, token: CancelToken) -> None:
         self._parts.keeper.hold(attempt.lease, token)
         source = self._parts.source_of(attempt.definition)
+        importer = self._parts.apart if attempt.lease.crashes else self._parts.importer
 
         def run() -> Outcome:
             try:
-                return self._parts.importer.run(attempt.lease, attempt.definition, source, token)
+                return importer.run(attempt.lease, attempt.definition, source, token)
             finally:
                 token.close()
 
@@ -275,7 +285,8 @@ class Consumer:
     def _keep_house(self) -> int:
         if not self._housekeeping.is_due():
             return 0
-        house, names = self._parts.housekeeper, list(self._definitions)
+        house, healer, names = self._parts.housekeeper, self._parts.healer, list(self._definitions)
+        self._stale = bool(healer.heal(names)) or self._stale
         house.promote(names)
         try:
             reclaimed = house.reclaim(self._definitions, self._slots.free, list(self._parts.keeper.held()))
@@ -283,11 +294,17 @@ class Consumer:
             self._adopt = True  # as after a claim whose reply was lost
             raise
         for lease in reclaimed.leases:
-            self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key)
+            self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key, crashes=lease.crashes)
         started = self._begin(reclaimed)
+        if self._reaping.is_due():
+            house.reap(names)
+        is_idle = not started and self._slots.running == 0
         if self._slow_housekeeping.is_due():
             self._stale = True
-            house.reap(names)
-            if not started and self._slots.running == 0:
-                started = sum(house.requeue_missing(name) for name in names)
+            self._has_deleted = self._has_deleted or is_idle
+        if self._has_deleted:
+            self._has_deleted = False
+            started += sum(healer.requeue_missing(name) for name in names)
+            for name in names if is_idle and not started else ():
+                healer.audit(name)
         return started

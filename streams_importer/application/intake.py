@@ -2,7 +2,7 @@
 
 1. Garbage, and shards that nobody planned, are dead-lettered.
 2. What the ledger has as settled is settled here without a request.
-3. The rest is recorded as leased and can be started.
+3. The rest is recorded as leased and started, in both stores.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from ..domain.crash_policy import CrashPolicy
 from ..domain.definition import Definition
-from ..domain.model import FINAL_STATES, STORED_VERSION, Garbage, Lease
+from ..domain.model import FINAL_STATES, STORED_VERSION, Crashed, Failure, Garbage, Lease
 from ..ports import Ledger
-from .settlement import Settlement, with_ledger
+from .settlement import Attempt, Settlement, with_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,21 @@ class Intake:
                 self.settlement.follow(lease, row)
             else:
                 ready.append((lease, with_ledger(lease, row), definition))
-        if ready:
-            self.ledger.start([lease for _, lease, _ in ready], lease_until(definition))
-        return ready
+        self.ledger.start([lease for _, lease, _ in ready], lease_until(definition))
+        return self._started(ready)
+
+    def _started(self, ready: list[tuple[Lease, Lease, Definition]]) -> list[tuple[Lease, Lease, Definition]]:
+        """Less those whose lease was lost meanwhile, and those with which nobody gets on. Suspects are started apart."""
+        trusted = [lease for _, lease, _ in ready if not lease.crashes]
+        held = dict(zip(trusted, self.settlement.queue.start(trusted), strict=True))
+        going = []
+        for claimed, lease, definition in ready:
+            if CrashPolicy(definition.max_crashes).is_hopeless(lease.crashes):
+                failure = Failure("crashed", f"{lease.crashes} workers ended while they ran it, and none stored a page of it")
+                self.settlement.settle([(Attempt(lease, definition), Crashed(lease.checkpoint, failure, lease.crashes))])
+            elif held.get(lease, True):
+                going.append((claimed, lease, definition))
+        return going
 
 
 def lease_until(definition: Definition) -> datetime:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from ..domain.errors import Unavailable
@@ -28,13 +29,16 @@ class LeaseKeeper:
         beat: Callable[[int], None],
         lease_s: Callable[[], float],
         failed: Callable[[Exception], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue = queue
         self._outages = outages
         self._beat = beat
         self._lease_s = lease_s
         self._failed = failed
+        self._clock = clock
         self._held: dict[Lease, CancelToken] = {}
+        self._renewed: dict[Lease, float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -53,11 +57,20 @@ class LeaseKeeper:
         self._wake.set()
 
     def hold(self, lease: Lease, cancel: CancelToken) -> None:
+        """To be called when it has just been claimed, or renewed."""
         with self._lock:
             self._held[lease] = cancel
+            self._renewed[lease] = self._clock()
+        cancel.unsure_while(lambda: self._has_run_out(lease))
+
+    def _has_run_out(self, lease: Lease) -> bool:
+        """By our own clock: this process, or Redis, stood still. Until the next renewal somebody else may have the shard."""
+        renewed = self._renewed.get(lease)
+        return renewed is not None and self._clock() - renewed > (self._lease_s() or float("inf"))
 
     def let_go(self, lease: Lease) -> CancelToken | None:
         with self._lock:
+            self._renewed.pop(lease, None)
             return self._held.pop(lease, None)
 
     def held(self) -> dict[Lease, CancelToken]:
@@ -66,10 +79,12 @@ class LeaseKeeper:
 
     def run_once(self) -> int:
         """Renews and beats; returns how many leases turned out to be lost."""
-        held = self.held()
+        held, asked = self.held(), self._clock()
         lost = [lease for lease, ok in zip(held, self._queue.renew(list(held)), strict=True) if not ok] if held else []
         for lease in lost:
             held[lease].cancel(LOST)
+        with self._lock:
+            self._renewed.update({lease: asked for lease in held if lease in self._renewed and lease not in lost})
         self._beat(len(held))
         return len(lost)
 

@@ -6,12 +6,14 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..domain.shard_key import Scope
 from ..ports import Ledger, LedgerRow, ShardQueue
-from .housekeeper import can_be_queued, queued_shard
+from .healer import can_be_queued, queue_up, queued_shard
+from .recount import Recount
 
 BATCH = 1000
 T = TypeVar("T")
@@ -42,23 +44,30 @@ def _unbounded(wanted: int) -> int:
     return wanted
 
 
+def _at_once(action: Callable[[], Any]) -> Any:
+    return action()
+
+
 @dataclass(frozen=True, slots=True)
 class Producer:
     queue: ShardQueue
     ledger: Ledger
+    recount: Recount
     room_for: Callable[[int], int] = _unbounded
     """How many shards may be queued now, of the number given; it waits until that is one at least."""
+    patiently: Callable[[Callable[[], Any]], Any] = _at_once
+    """Does what it is given, again and again while a server is away or full."""
 
     def produce(
         self, import_name: str, scopes: Iterable[Scope], run: str, *, again: bool, progress: Callable[[Produced], None]
     ) -> Produced:
         produced = Produced(run)
         for batch in self._batches(scope.key for scope in scopes):
-            rows, _ = self.ledger.plan(import_name, batch, run)
+            rows, _ = self.patiently(partial(self.ledger.plan, import_name, batch, run))
             if again:
                 for state in OPENED_AGAIN:
                     keys = [key for key, row in rows.items() if row.status == state]
-                    rows.update(self.ledger.reopen(import_name, keys, state, run) if keys else {})
+                    rows.update(self.patiently(partial(self.ledger.reopen, import_name, keys, state, run)) if keys else {})
             self._queue(import_name, [rows[key] for key in dict.fromkeys(batch)], produced)
             progress(produced)
         return produced
@@ -92,8 +101,8 @@ class Producer:
             else:
                 waiting.append(row)
         if waiting:
-            queued = sum(
-                self.queue.enqueue(import_name, [queued_shard(row) for row in waiting], produced.run, begins=produced.queued == 0)
-            )
+            shards, begins = [queued_shard(row) for row in waiting], produced.queued == 0
+            enqueue = partial(queue_up, self.queue, self.recount, import_name, shards, produced.run, begins=begins)
+            queued = sum(self.patiently(enqueue))
             produced.queued += queued
             produced.in_flight += len(waiting) - queued

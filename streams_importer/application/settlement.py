@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..domain.crash_policy import CrashPolicy
 from ..domain.definition import Definition
 from ..domain.model import (
     FINAL_STATES,
@@ -16,6 +17,7 @@ from ..domain.model import (
     Abandoned,
     Checkpoint,
     Completed,
+    Crashed,
     Dead,
     Failure,
     Garbage,
@@ -25,7 +27,7 @@ from ..domain.model import (
     Retry,
 )
 from ..domain.retry_policy import RetryPolicy
-from ..ports import EventSink, Ledger, LedgerRow, ShardQueue
+from ..ports import MAX_LETTERS, EventSink, Ledger, LedgerRow, ShardQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,22 @@ class Settlement:
             match outcome if held.get(lease) else Abandoned():
                 case Completed(checkpoint):
                     finished.append((lease, checkpoint, "done", lease.attempts, None))
-                case Retry(checkpoint, failure):
+                case Retry(checkpoint, failure, wait_s):
                     attempts = lease.attempts + 1
                     delay = RetryPolicy(definition.max_attempts, definition.retry_delay_s).delay_after(attempts, self.dice())
                     if delay is None:
                         finished.append((lease, checkpoint, "failed", attempts, failure))
                     else:
-                        delays[lease] = delay
+                        delays[lease] = max(delay, wait_s)
                         put_back.append((lease, checkpoint, attempts, failure))
+                case Crashed(checkpoint, failure, crashes):
+                    lease = replace(lease, crashes=crashes)
+                    if CrashPolicy(definition.max_crashes).is_enough(crashes):
+                        finished.append((lease, checkpoint, "failed", lease.attempts, failure))
+                    else:
+                        waits = RetryPolicy(definition.max_crashes, definition.retry_delay_s)
+                        delays[lease] = waits.delay_after(crashes, self.dice()) or 0.0
+                        put_back.append((lease, checkpoint, lease.attempts, failure))
                 case Dead(checkpoint, failure):
                     finished.append((lease, checkpoint, "failed", lease.attempts + 1, failure))
                 case Released(checkpoint, refused):
@@ -176,15 +186,24 @@ class Settlement:
         checkpoint = item.checkpoint if isinstance(item, Lease) else Checkpoint()
         if isinstance(item, Lease):
             item = Garbage(item.import_name, item.entry, item.consumer, item.count, reason, item.shard_key, item.shard_key)
-        if self.queue.dead_letter(item, checkpoint, Failure(code, reason), 0):
+        buried = self.queue.dead_letter(item, checkpoint, Failure(code, reason), 0)
+        if buried:
             self.events("garbage dead-lettered", level="warning", import_name=item.import_name, entry=item.entry, reason=reason)
+        self._tell_dropped(item.import_name, buried.dropped)
 
     def _dead_letter(self, lease: Lease, checkpoint: Checkpoint, failure: Failure | None, attempts: int) -> None:
         failure = failure or Failure("unknown", "the ledger does not say why")
-        if self.queue.dead_letter(lease, checkpoint, failure, attempts):
+        buried = self.queue.dead_letter(lease, checkpoint, failure, attempts)
+        if buried:
             self.ledger.counted([(lease, "failed")])
             self.events("shard dead-lettered", level="error", **_who(lease), attempts=attempts, error=failure.code,
                         message=failure.message)  # fmt: skip
+        self._tell_dropped(lease.import_name, buried.dropped)
+
+    def _tell_dropped(self, import_name: str, number: int) -> None:
+        if number:
+            self.events("dead letters dropped", level="warning", import_name=import_name, dropped=number, kept=MAX_LETTERS,
+                        hint="shards list --status failed shows their shards, and dlq replay still takes them")  # fmt: skip
 
 
 def with_ledger(lease: Lease, row: LedgerRow) -> Lease:

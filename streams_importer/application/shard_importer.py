@@ -77,7 +77,7 @@ class ShardImporter:
         except ShardRefused as error:
             return Dead(attempt.totals(), _failure(error))
         except UpstreamError as error:
-            return Retry(attempt.totals(), _failure(error))
+            return Retry(attempt.totals(), _failure(error), getattr(error, "wait_s", None) or 0.0)
         except Exception as error:
             # A defect of ours costs this shard an attempt, never the worker and the other shards in it.
             return Retry(attempt.totals(), Failure("internal_error", f"{type(error).__name__}: {error}"))
@@ -131,10 +131,10 @@ class _Attempt:
                 page = self._tools.outages.patiently(self._cancel, lambda: self._source.fetch(scope, cursor, self._cancel))
             except Weather:
                 self._requests.rate_limited += 1  # the budget is held: the next token comes after that
-            except Transient:
+            except Transient as error:
                 self._requests.failed += 1
                 tries += 1
-                if tries >= PAGE_TRIES:
+                if tries >= PAGE_TRIES or error.wait_s:  # who says when to come back is not asked before
                     raise
                 if self._cancel.wait(PAGE_RETRY_S * tries * random.uniform(0.5, 1.0)):
                     raise Cancelled("stopped between two tries of a page") from None

@@ -35,7 +35,7 @@ LONGEST_SHUTDOWN_S = 86400.0
 @setting("--shutdown-timeout", type=Duration(), default="25s", show_default=True, help="Time for a clean stop.")
 @setting("--lease", "lease_s", type=Duration(), help="Overrides the import's lease.")
 @setting("--max-attempts", type=int, help="Overrides the import's attempts.")
-@setting("--max-crashes", type=int, help="Overrides the import's crashes; not counted yet.")
+@setting("--max-crashes", type=int, help="Overrides the import's crashes.")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Overrides the import's delay.")
 @with_data_dir
 @with_servers
@@ -140,7 +140,10 @@ class _Burst:
         return list(self._wanted) or self._wiring.imports.names()
 
     def _queued_what_was_missing(self, name: str) -> bool:
-        return self._wiring.ledger.has_pending(name) and self._worker.housekeeper.requeue_missing(name) > 0
+        if self._wiring.ledger.has_pending(name):
+            return self._worker.healer.requeue_missing(name) > 0
+        self._worker.healer.audit(name)
+        return False
 
     def _problem(self) -> str | None:
         """Why this is no good end."""

@@ -49,14 +49,20 @@ def complain(message: str) -> None:
 def show(renderable: RenderableType, *, wide: bool = False) -> None:
     """`wide`: in a pipe or a file lines are as long as they are."""
     screen = console()
-    screen.print(renderable, width=PIPE_WIDTH if wide and not screen.is_terminal else None)
+    if wide and not screen.is_terminal:
+        screen.width = PIPE_WIDTH  # print(width=…) only ever makes it narrower
+    screen.print(renderable)
 
 
 def show_json(value: Any, *, indent: int | None = None) -> None:
-    """Also of dataclasses and times."""
+    click.echo(json_text(value, indent=indent))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """ASCII, without secrets. Also of dataclasses and times."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json.dumps(_open(msgspec.to_builtins(value)), ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
-    click.echo(text.replace("\x7f", "\\u007f"))
+    return text.replace("\x7f", "\\u007f")
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -14,10 +14,11 @@ import click
 from ..application.backlog import LOOK_EVERY_S, Backlog
 from ..application.cancellation import CancelToken
 from ..application.completion import Completion
+from ..application.outages import Outages
 from ..application.producer import Produced, new_run
 from ..application.snapshot import ImportStatus
 from ..domain.definition import MAX_PAGE_SIZE, Definition
-from ..domain.errors import BadSetting, Unavailable
+from ..domain.errors import BadSetting, Full, Unavailable
 from ..domain.model import STORED_VERSION
 from ..domain.planner import Plan
 from ..domain.shard_key import is_key
@@ -48,7 +49,7 @@ MANY_SHARDS = 1_000_000
 @setting("--page-size", type=int, help=f"Records asked for at a time, up to {MAX_PAGE_SIZE}. [1000]")
 @setting("--lease", "lease_s", type=Duration(), help="How long a silent worker keeps a shard. [15s]")
 @setting("--max-attempts", type=int, help="Failed attempts before a shard is dead-lettered. [5]")
-@setting("--max-crashes", type=int, help="Crashes before a shard is dead-lettered; stored, not counted yet. [3]")
+@setting("--max-crashes", type=int, help="Crashes of its process before a shard is dead-lettered. [3]")
 @setting("--retry-delay", "retry_delay_s", type=Duration(), help="Wait after the first failed attempt; doubles. [5s]")
 @setting(
     "--max-backlog", type=int, default=100_000, show_default=True, help="Shards in flight at most; waits for room, never drops."
@@ -124,7 +125,7 @@ class _Produce:
 
     def queue(self, plan: Plan | None, *, again: bool) -> Produced:
         """The plan, or with none what is missing."""
-        self._wiring.set_up(self._definition)
+        _while_full(lambda: self._wiring.set_up(self._definition), self._wiring.outages)
         self._wiring.imports.save(self._definition, self._run)
         self._completion.begin([self._name])
         self._before = self._status()
@@ -186,6 +187,14 @@ class _Produce:
 
     def _status(self) -> ImportStatus:
         return self._wiring.board.read([self._name])[self._name]
+
+
+def _while_full(action: Callable[[], None], outages: Outages) -> None:
+    """A server that cannot be reached at the start is an error; a full one is waited for."""
+    try:
+        action()
+    except Full:
+        outages.patiently(CancelToken(), action)
 
 
 def _definition(globals_: Globals, wiring: Wiring, import_name: str | None, given: dict[str, Any]) -> Definition:

@@ -13,7 +13,6 @@ from rich.text import Text
 from ..application.snapshot import ImportStatus, Snapshot, WorkerStatus
 from ..domain.model import RECORD_COUNTS
 from ..domain.text import plain
-from ..ports import DeadLetter
 
 STALE_S = 10.0
 """A worker silent for longer than this is shown as such."""
@@ -28,17 +27,6 @@ def render(snapshot: Snapshot) -> RenderableType:
         return Text("No imports yet. Start with: streams-importer produce --country DE", style="dim")
     parts = [_import(name, status, snapshot.held_for_s.get(name, 0.0)) for name, status in snapshot.imports.items()]
     return Group(*parts, _workers(snapshot.workers))
-
-
-def render_letters(letters: Sequence[DeadLetter]) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("shard", no_wrap=True, overflow="ignore")  # whole, so that it can be copied
-    for column in ("error", "status", "attempts", "died", "message"):
-        table.add_column(column, overflow="fold")
-    for letter in letters:
-        cells = (letter.shard_key or "(garbage)", letter.error, letter.status, letter.attempts, letter.died_at, letter.message)
-        table.add_row(*(Text(plain(cell, 200)) for cell in cells))
-    return table
 
 
 def _import(name: str, status: ImportStatus, held_for_s: float) -> RenderableType:

@@ -39,7 +39,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The class of an answer, with the words for it. `wait_s` is for weather only, None when the upstream did not say."""
+    """The class of an answer, with the words for it. `wait_s` is None when the upstream did not say how long."""
 
     kind: Kind
     code: str = "ok"
@@ -59,7 +59,7 @@ _BY_STATUS = {
 }
 """Statuses that are not what their hundred says."""
 
-_WITHOUT_STATUS = {
+_WITHOUT_STATUS: dict[str, tuple[type[Transient] | type[ShardRefused], str]] = {
     # The way there and back.
     "dns": (Transient, "the name of the host could not be looked up"),
     "connect": (Transient, "no connection could be made"),
@@ -110,8 +110,10 @@ def classify(status: int, headers: Mapping[str, str]) -> Verdict:
         return Verdict(Kind.IMPORT_REFUSED, "forbidden", "answered 403 with a web page: a proxy in front of the API refuses us")
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    kind = Kind.SHARD_REFUSED if 400 <= status < 500 else Kind.TRANSIENT
-    return Verdict(kind, f"http_{status}", f"answered {status}")
+    if 400 <= status < 500:
+        return Verdict(Kind.SHARD_REFUSED, f"http_{status}", f"answered {status}")
+    wait_s = retry_after_seconds(seen.get("retry-after"), seen.get("date"))
+    return Verdict(Kind.TRANSIENT, f"http_{status}", f"answered {status}", wait_s)
 
 
 def error_of(verdict: Verdict, status: int, where: str) -> UpstreamError | None:
@@ -121,7 +123,7 @@ def error_of(verdict: Verdict, status: int, where: str) -> UpstreamError | None:
         case Kind.GOOD:
             return None
         case Kind.TRANSIENT:
-            return Transient(verdict.code, message, status)
+            return Transient(verdict.code, message, status, verdict.wait_s)
         case Kind.WEATHER:
             return Weather(verdict.code, message, status, verdict.wait_s)
         case Kind.SHARD_REFUSED:

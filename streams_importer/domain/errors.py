@@ -4,6 +4,8 @@ ImporterError
 ├── BadSetting            the user can change something: exit 2, one line
 ├── TooNew                written by a newer version of us: leave it to that version
 ├── Unavailable           a server of ours is away: wait it out, nobody is charged
+│   └── Full              Redis takes nothing more: what finishes makes room
+├── Uncounted             Redis has no counters of an import: they are rebuilt from the ledger first
 ├── LeaseLost             somebody else owns the shard now: stop, settle nothing
 ├── Cancelled             the call was cut short on purpose (a stop, a lost lease)
 └── UpstreamError         the upstream answered, or failed to
@@ -37,6 +39,14 @@ class Unavailable(ImporterError):
         self.reason = reason
 
 
+class Full(Unavailable):
+    """Redis is at its memory limit. Whoever settles may go on; whoever adds waits."""
+
+
+class Uncounted(ImporterError):
+    """Redis lost its memory of an import, or never had one: its counters come first."""
+
+
 class LeaseLost(ImporterError):
     """The shard belongs to another worker now."""
 
@@ -56,7 +66,11 @@ class UpstreamError(ImporterError):
 
 
 class Transient(UpstreamError):
-    """Likely to work when tried again."""
+    """Likely to work when tried again. `wait_s` is None when the upstream did not say when."""
+
+    def __init__(self, code: str, message: str, status: int | None = None, wait_s: float | None = None) -> None:
+        super().__init__(code, message, status)
+        self.wait_s = wait_s
 
 
 class Weather(UpstreamError):

@@ -67,6 +67,8 @@ class Lease:
     job: str
     run: str
     attempts: int = 0
+    crashes: int = 0
+    """Processes that ended while they ran it, since it last stored a page. More than none: it runs apart."""
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     was: str = ""
     """The state under which the shard was counted before it was queued: given back when queueing it was a mistake."""
@@ -138,12 +140,23 @@ class Failure:
 class Retry:
     checkpoint: Checkpoint
     failure: Failure
+    wait_s: float = 0.0
+    """What the upstream asked for; a longer wait of our own stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
     checkpoint: Checkpoint
     failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process that ran the shard, and nothing else, ended without a word. `crashes` with this one."""
+
+    checkpoint: Checkpoint
+    failure: Failure
+    crashes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +172,4 @@ class Abandoned:
     """The lease was lost: whoever has it now settles."""
 
 
-Outcome = Completed | Retry | Dead | Released | Abandoned
+Outcome = Completed | Retry | Dead | Crashed | Released | Abandoned

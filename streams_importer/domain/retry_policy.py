@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_DELAY_S = 3600.0
-"""A shard that fails for an hour at a time is looked at by a person soon enough; longer waits only hide it."""
+"""A shard that fails for an hour at a time is looked at by a person soon enough; longer waits only hide it. Who asks for a
+longer first wait gets that, every time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +22,5 @@ class RetryPolicy:
         """
         if attempts >= self.max_attempts:
             return None
-        full = min(self.base_delay_s * 2.0 ** min(attempts - 1, 32), MAX_DELAY_S)
+        full = min(self.base_delay_s * 2.0 ** min(attempts - 1, 32), max(MAX_DELAY_S, self.base_delay_s))
         return full * (0.5 + dice / 2)

@@ -8,6 +8,7 @@ import fakeredis
 import pytest
 import redis
 
+from streams_importer.adapters.redis_counters import RedisCounters
 from streams_importer.adapters.redis_keys import Keys
 from streams_importer.adapters.redis_places import RedisPlaces
 from streams_importer.adapters.redis_queue import RedisQueue
@@ -35,6 +36,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
     else:
         client = fakeredis.FakeRedis(version=(6, 2), protocol=2)
     RedisQueue(client, Keys(), "setup").set_up("a")
+    RedisCounters(client, Keys()).replace("a", {}, {})
     yield lambda consumer: RedisQueue(client, Keys(), consumer), RedisPlaces(client, Keys())
 
 

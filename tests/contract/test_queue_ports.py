@@ -8,6 +8,7 @@ import fakeredis
 import pytest
 import redis
 
+from streams_importer.adapters.redis_counters import RedisCounters
 from streams_importer.adapters.redis_keys import Keys
 from streams_importer.adapters.redis_queue import RedisQueue
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Failure
@@ -34,6 +35,7 @@ def queue_of(request: pytest.FixtureRequest) -> Iterator[MakeQueue]:
         client = fakeredis.FakeRedis(version=(6, 2), protocol=2)
     made = RedisQueue(client, Keys(), "setup")
     made.set_up("a")
+    RedisCounters(client, Keys()).replace("a", {}, {})
     yield lambda consumer: RedisQueue(client, Keys(), consumer)
 
 
@@ -72,7 +74,7 @@ def test_who_does_not_hold_a_lease_changes_nothing(queue_of: MakeQueue) -> None:
     assert holder.discard([lease]) == [False]
     assert holder.retry(lease, PAGE, 1, 1) is False
     assert holder.release([lease]) == [False]
-    assert holder.dead_letter(lease, PAGE, WHY, 1) is False
+    assert not holder.dead_letter(lease, PAGE, WHY, 1)
     assert holder.hand_over(lease, STORED_VERSION + 1) is False
     assert other.renew([taken]) == [True]
 
@@ -89,21 +91,6 @@ def test_progress_goes_with_the_shard(queue_of: MakeQueue) -> None:
     assert second.claim(["a"], 1).leases == []
     assert second.promote("a", 10) == 0
     assert put(second, KEYS[0]) == [False]
-
-
-def test_a_dead_letter_says_why_and_can_be_replayed_once(queue_of: MakeQueue) -> None:
-    queue = queue_of("w:1")
-    put(queue, KEYS[0])
-    [lease] = queue.claim(["a"], 1).leases
-    assert queue.dead_letter(lease, PAGE, WHY, 5)
-    [letter] = queue.dead_letters("a", 10)
-    assert (letter.shard_key, letter.error, letter.status, letter.attempts) == (KEYS[0], "http_500", "500", "5")
-    again = [(letter.entry, QueuedShard(KEYS[0], "job2", "failed", PAGE))]
-    assert queue.replay("a", again, "run1") == [True]
-    assert queue.replay("a", again, "run1") == [False]
-    assert queue.dead_letters("a", 10) == []
-    [replayed] = queue.claim(["a"], 1).leases
-    assert (replayed.job, replayed.checkpoint, replayed.attempts) == ("job2", PAGE, 0)
 
 
 def test_what_a_lost_reply_gave_us_is_adopted(queue_of: MakeQueue) -> None:

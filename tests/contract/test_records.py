@@ -36,6 +36,9 @@ class Book:
         rows, _ = self.ledger.plan("a", keys or KEYS, run)
         return [Lease("a", "1-1", "w:1", 1, row.shard_key, row.job, row.run) for row in rows.values()]
 
+    def start(self, *leases: Lease) -> None:
+        self.ledger.start(leases, UNTIL)
+
     def row(self, key: str) -> LedgerRow:
         return self.ledger.look("a", [key])[key]
 
@@ -70,7 +73,7 @@ def book(request: pytest.FixtureRequest) -> Book:
 
 def test_rows_are_found_by_their_state_in_the_order_of_their_keys(book: Book) -> None:
     leases = book.plan(*reversed(KEYS))
-    book.ledger.start(leases[:1], UNTIL)
+    book.start(*leases[:2])
     book.ledger.finish([(leases[1], SOME, "done", 0, None)])
     assert book.keys(*UNFINISHED) == [KEYS[0], KEYS[1], KEYS[3]]
     assert book.keys("leased") == [KEYS[3]]
@@ -100,6 +103,7 @@ def test_all_filters_must_hold_and_the_worker_is_none_of_the_ledgers(
 ) -> None:
     leases = book.plan(*KEYS[:3])
     book.plan(KEYS[3], run="run2")
+    book.start(leases[2])
     book.ledger.put_back([(leases[2], SOME, 2, BAD)])
     assert book.keys(*UNFINISHED, filters=filters) == found
     assert sorted(book.records.of("a", KEYS, [shard_filter(one) for one in filters])) == found
@@ -107,6 +111,7 @@ def test_all_filters_must_hold_and_the_worker_is_none_of_the_ledgers(
 
 def test_a_record_is_the_row_as_the_ledger_has_it(book: Book) -> None:
     [lease, *_] = book.plan()
+    book.start(lease)
     book.ledger.put_back([(lease, SOME, 2, BAD)])
     assert {key: record.row for key, record in book.records.of("a", [*KEYS, "ids:77..78"]).items()} == book.ledger.look("a", KEYS)
     assert book.records.of("b", KEYS) == {}
@@ -124,7 +129,7 @@ def test_the_keys_beside_an_unknown_one_are_told(book: Book) -> None:
 
 def test_unfinished_rows_are_cancelled_with_their_checkpoint(book: Book) -> None:
     leases = book.plan()
-    book.ledger.start(leases[:2], UNTIL)
+    book.start(*leases[:3])
     book.ledger.checkpoint(leases[1], SOME, UNTIL)
     book.ledger.put_back([(leases[2], SOME, 2, BAD)])
     before = book.ledger.look("a", KEYS)
@@ -138,6 +143,7 @@ def test_unfinished_rows_are_cancelled_with_their_checkpoint(book: Book) -> None
 @pytest.mark.parametrize("state", FINAL_STATES)
 def test_a_final_row_is_not_cancelled(book: Book, state: str) -> None:
     [lease, *_] = book.plan(KEYS[0])
+    book.start(lease)
     book.ledger.finish([(lease, SOME, state, 1, None)])
     before = book.row(KEYS[0])
     assert book.cancel(KEYS[0]) == ([before] if state == "cancelled" else [])
@@ -147,6 +153,7 @@ def test_a_final_row_is_not_cancelled(book: Book, state: str) -> None:
 def test_another_round_is_not_cancelled(book: Book) -> None:
     [lease, *_] = book.plan(KEYS[0])
     old = book.row(KEYS[0])
+    book.start(lease)
     book.ledger.finish([(lease, SOME, "done", 1, None)])
     book.ledger.reopen("a", KEYS, "done", "run2")
     before = book.row(KEYS[0])
@@ -168,7 +175,7 @@ def test_a_row_of_a_newer_version_is_not_cancelled_and_not_noted_as_counted(book
 
 def test_a_worker_writes_nothing_more_into_a_cancelled_row(book: Book) -> None:
     [lease, *_] = book.plan(KEYS[0])
-    book.ledger.start([lease], UNTIL)
+    book.start(lease)
     [row] = book.cancel(KEYS[0])
     assert book.ledger.checkpoint(lease, SOME, UNTIL) is False
     book.ledger.put_back([(lease, SOME, 3, BAD)])
@@ -203,7 +210,9 @@ def db(mongo_db: Database[dict[str, Any]]) -> Database[dict[str, Any]]:
 def test_times_come_with_the_record_and_rubbish_in_their_place_is_none(db: Database[dict[str, Any]]) -> None:
     ledger, records = MongoLedger(db, "si"), MongoShards(db, "si")
     row = ledger.plan("a", KEYS[:1], "run1")[0][KEYS[0]]
-    ledger.put_back([(Lease("a", "1-1", "w:1", 1, row.shard_key, row.job, row.run), SOME, 1, BAD)])
+    lease = Lease("a", "1-1", "w:1", 1, row.shard_key, row.job, row.run)
+    ledger.start([lease], UNTIL)
+    ledger.put_back([(lease, SOME, 1, BAD)])
     records.cancel("a", [row])
     record = records.of("a", KEYS)[KEYS[0]]
     for time in (record.created_at, record.finished_at, record.failed_at):

@@ -57,8 +57,8 @@ def test_a_shard_that_keeps_failing_is_tried_again_then_dead_lettered_and_can_be
     status = one.status()
     assert (status["dead"], status["failed"], status["run"]["failed"]) == (1, 1, 1)
     letters = [json.loads(line) for line in one.run("dlq", "list", "--json").splitlines()]
-    assert [(letter["shard_key"], letter["error"], letter["status"], letter["attempts"]) for letter in letters] == [
-        ("ids:500..1000", "http_500", "500", "2")
+    assert [(letter["shard"], letter["error"], letter["status"], letter["attempts"]) for letter in letters] == [
+        ("ids:500..1000", "http_500", 500, 2)
     ]
     row = one.db["import_windows"].find_one({"shardKey": "ids:500..1000"})
     assert row is not None
@@ -136,10 +136,14 @@ def test_garbage_in_the_stream_is_dead_lettered_with_a_reason_and_the_rest_goes_
     one.redis.xadd(stream, {"v": "1", "shard": "ids:7000000..7000010", "job": "x"})
     one.redis.xadd(stream, {b"\xff\xfe": b"\x00" * 20_000})
     one.run("consume", "--until-empty", code=1)
-    letters = [json.loads(line) for line in one.run("dlq", "list", "--json").splitlines()]
+    letters = [json.loads(line) for line in one.run("dlq", "export", "--payload").splitlines()]
     assert sorted(letter["error"] for letter in letters) == ["garbage"] * 4 + ["unknown_shard"]
-    assert all(letter["message"] and letter["shard_key"] == "" and len(letter["payload"]) <= 8192 for letter in letters)
+    assert all(letter["message"] and letter["shard"] == "" and len(letter["payload"]) <= 8192 for letter in letters)
     assert "\x1b" not in one.run("dlq", "list")
+    assert "this is garbage" in one.run("dlq", "show", letters[0]["entry"], "--payload")
+    assert "4 letters purged" in one.run("dlq", "purge", "openchargemap", "--filter", "error=garbage")
+    assert "1 letters purged" in one.run("dlq", "purge", "openchargemap", "--all")
+    assert one.run("dlq", "list").strip() == "openchargemap: no dead letters"
     assert one.stored_ids() == one.upstream.control.ids()
     assert one.redis.hlen("{si}:openchargemap:places") == 0
 

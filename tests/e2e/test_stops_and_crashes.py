@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from streams_importer.embedded.servers import EmbeddedServers
 
-from .fleet import Fleet, wait_until
+from .fleet import Fleet, Process, wait_until
 
 MakeFleet = Callable[..., Fleet]
 SLOTS = 2
@@ -142,6 +142,16 @@ def test_a_stop_during_an_outage_ends_within_its_timeout(own_servers: EmbeddedSe
     assert time.monotonic() - asked < 3 + 2  # room for a busy machine
 
 
+def caught_in_the_act(one: Fleet, victim: Process) -> bool:
+    """Stopped while it holds a shard; between two of them it goes on."""
+    victim.signal(signal.SIGSTOP)
+    consumers = one.redis.xinfo_consumers("{si}:openchargemap:shards", "workers")
+    if any(found["pending"] and found["name"].startswith(b"victim:") for found in consumers):
+        return True
+    victim.signal(signal.SIGCONT)
+    return False
+
+
 def test_a_dead_workers_shards_are_taken_over_within_the_lease_plus_two_seconds(fleet: MakeFleet) -> None:
     one = fleet(points=4000, seed=17)
     slow_import(one, rate="20/s", lease="2s")
@@ -149,7 +159,7 @@ def test_a_dead_workers_shards_are_taken_over_within_the_lease_plus_two_seconds(
     wait_for_requests(one, 3)
     heir = one.start("consume", "-c", "8", "--name", "heir")
     heir.wait_for_line("worker started")
-    wait_for_requests(one, 3)
+    wait_until(lambda: caught_in_the_act(one, victim), "the victim to hold a shard")
     victim.signal(signal.SIGKILL)
     killed = time.monotonic()
     heir.wait_for_line("shard reclaimed")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from streams_importer.domain.errors import Unavailable
+from streams_importer.domain.errors import Unavailable, Uncounted
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Failure, Garbage, Lease
-from streams_importer.ports import Claimed, DeadLetter, QueuedShard
+from streams_importer.ports import MAX_LETTERS, Buried, Claimed, DeadLetter, QueuedShard
 
 T = TypeVar("T")
 
@@ -37,6 +37,8 @@ class Entry:
 class Progress:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     attempts: int = 0
+    crashes: int = 0
+    started: str | None = None
 
 
 @dataclass
@@ -52,10 +54,25 @@ class Store:
     counters: Counter[str] = field(default_factory=Counter)
     known_consumers: set[tuple[str, str]] = field(default_factory=set)
     newest_run: dict[str, str] = field(default_factory=dict)
+    alive: set[str] = field(default_factory=set)
+    """Consumers whose heartbeat is there."""
+    uncounted: set[str] = field(default_factory=set)
+    """Imports that have no counters."""
     produced: set[str] = field(default_factory=set)
     """Imports that somebody plans and queues shards of."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Letters of each import that had to go."""
     now: float = 1_000.0
     last: int = 0
+
+    def remove_letter(self, import_name: str, entry: str) -> bool:
+        """With the place of its shard, when it is there."""
+        found = [one for name, one in self.letters if (name, one.entry) == (import_name, entry)]
+        self.letters = [(name, one) for name, one in self.letters if (name, one.entry) != (import_name, entry)]
+        for one in found:
+            if self.places.get((import_name, one.shard_key)) == f"dead {entry}":
+                del self.places[import_name, one.shard_key]
+        return bool(found)
 
     def next_id(self) -> str:
         self.last += 1
@@ -75,6 +92,7 @@ class FakeQueue:
         self.away = False
         self.faults: dict[str, list[str]] = {}
         self.delays: list[float] = []
+        self.max_letters = MAX_LETTERS
         self._consumer = consumer
         self._lock = threading.RLock()
 
@@ -89,14 +107,17 @@ class FakeQueue:
 
     def enqueue(self, import_name: str, shards: Sequence[QueuedShard], run: str, *, begins: bool = False) -> list[bool]:
         def act() -> list[bool]:
+            if import_name in self.store.uncounted:
+                raise Uncounted(import_name)
             answers = []
             for shard in shards:
                 place = (import_name, shard.shard_key)
-                answers.append(place not in self.store.places)
-                if place in self.store.places:
+                is_free = place not in self.store.places or self._is_of_round_before(import_name, shard)
+                answers.append(is_free)
+                if not is_free:
                     continue
-                if shard.checkpoint != Checkpoint():
-                    self.store.progress[place] = Progress(shard.checkpoint)
+                if shard.checkpoint != Checkpoint() or shard.attempts or shard.crashes:
+                    self.store.progress[place] = Progress(shard.checkpoint, shard.attempts, shard.crashes)
                 self.put(Entry(import_name, shard.shard_key, shard.job, run))
                 if shard.counted_as:
                     self.store.counters[shard.counted_as] -= 1
@@ -105,6 +126,13 @@ class FakeQueue:
             return answers
 
         return self._act("enqueue", act)
+
+    def _is_of_round_before(self, import_name: str, shard: QueuedShard) -> bool:
+        """A letter that a replay, cut short, left behind: it goes."""
+        place = self.store.places[import_name, shard.shard_key]
+        before = [one for name, one in self.store.letters if (name, f"dead {one.entry}") == (import_name, place)]
+        left = [one for one in before if shard.counted_as == "failed" and one.job != shard.job]
+        return any(self.store.remove_letter(import_name, one.entry) for one in left)
 
     def put(self, entry: Entry) -> str:
         """Writes a message as it is, garbage included."""
@@ -122,21 +150,6 @@ class FakeQueue:
             return len(due[:limit])
 
         return self._act("promote", act)
-
-    def replay(self, import_name: str, letters: Sequence[tuple[str, QueuedShard]], run: str) -> list[bool]:
-        def act() -> list[bool]:
-            answers = []
-            for letter, shard in letters:
-                place = (import_name, shard.shard_key)
-                answers.append(self.store.places.get(place) == f"dead {letter}")
-                if answers[-1]:
-                    self.store.progress[place] = Progress(shard.checkpoint)
-                    self.put(Entry(import_name, shard.shard_key, shard.job, run))
-                    self.store.letters = [(name, one) for name, one in self.store.letters if one.entry != letter]
-                    self.store.counters["failed"] -= 1
-            return answers
-
-        return self._act("replay", act)
 
     # Into a worker's hands.
 
@@ -162,7 +175,7 @@ class FakeQueue:
 
         return self._act("adopt", act)
 
-    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease]) -> Claimed:
+    def reclaim(self, import_name: str, limit: int, min_idle_s: float, held: Sequence[Lease], there_s: float) -> Claimed:
         def act() -> Claimed:
             for lease in held:
                 self._renew(lease)
@@ -173,9 +186,22 @@ class FakeQueue:
                 and each.owner not in (None, NEWER)
                 and self.store.now - each.seen >= min_idle_s
             ]
+            for _, each in stale[:limit]:
+                known = self.store.progress.get((import_name, each.shard_key), Progress())
+                is_crash = each.owner not in self.store.alive and self.store.now - each.seen <= there_s
+                known.crashes += is_crash and known.started == each.owner
+                known.started = None
             return self._take(stale, limit)
 
         return self._act("reclaim", act)
+
+    def start(self, leases: Sequence[Lease]) -> list[bool]:
+        def act() -> list[bool]:
+            for lease in filter(self._holds, leases):
+                self._progress(lease).started = lease.consumer
+            return [self._renew(lease) for lease in leases]
+
+        return self._act("start", act)
 
     def _take(self, waiting: list[tuple[str, Entry]], limit: int, *, counted: bool = True) -> Claimed:
         claimed = Claimed([], [])
@@ -200,7 +226,7 @@ class FakeQueue:
     def _lease(self, entry: str, each: Entry) -> Lease:
         known = self.store.progress.get((each.import_name, each.shard_key), Progress())
         return Lease(each.import_name, entry, self._consumer, each.count, each.shard_key, each.job, each.run,
-                     known.attempts, known.checkpoint)  # fmt: skip
+                     known.attempts, known.crashes, known.checkpoint)  # fmt: skip
 
     def renew(self, leases: Sequence[Lease]) -> list[bool]:
         return self._act("renew", lambda: [self._renew(lease) for lease in leases])
@@ -214,7 +240,7 @@ class FakeQueue:
         def act() -> bool:
             if self._holds(lease):
                 known = self._progress(lease)
-                known.checkpoint = checkpoint
+                known.checkpoint, known.crashes = checkpoint, 0
             return self._renew(lease)
 
         return self._act("checkpoint", act)
@@ -245,7 +271,7 @@ class FakeQueue:
             if not self._holds(lease):
                 return False
             known = self._progress(lease)
-            known.checkpoint, known.attempts = checkpoint, attempts
+            known.checkpoint, known.attempts, known.crashes = checkpoint, attempts, lease.crashes
             place = (lease.import_name, lease.shard_key)
             del self.store.entries[lease.entry]
             self.store.delayed[place] = (self.store.now + delay_s, Entry(*place, lease.job, lease.run))
@@ -255,27 +281,35 @@ class FakeQueue:
 
         return self._act("retry", act)
 
-    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> bool:
-        def act() -> bool:
+    def dead_letter(self, lease: Lease | Garbage, checkpoint: Checkpoint, failure: Failure, attempts: int) -> Buried:
+        def act() -> Buried:
             if not self._holds(lease):
-                return False
+                return Buried(False)
             letter = self.store.next_id()
             shard_key = "" if isinstance(lease, Garbage) else lease.shard_key
             status = "" if failure.status is None else str(failure.status)
             cursor = "" if checkpoint.cursor is None else str(checkpoint.cursor)
-            one = DeadLetter(letter, shard_key, failure.code, failure.message, status, str(attempts), cursor,
-                             lease.consumer, "", "", lease.shard_key)  # fmt: skip
+            one = DeadLetter(letter, shard_key, failure.code, failure.message, status, str(attempts),
+                             str(getattr(lease, "crashes", "")), cursor,
+                             lease.consumer, "", "", lease.shard_key, getattr(lease, "job", ""))  # fmt: skip
             self.store.letters.insert(0, (lease.import_name, one))
             self._leave(lease, None)
             if shard_key:
                 self.store.places[lease.import_name, shard_key] = f"dead {letter}"
                 self.store.counters["failed"] += 1
-            return True
+            return Buried(True, self._drop_oldest(lease.import_name))
 
         return self._act("dead_letter", act)
 
+    def _drop_oldest(self, import_name: str) -> int:
+        there = [one.entry for name, one in self.store.letters if name == import_name]
+        dropped = sum(self.store.remove_letter(import_name, entry) for entry in there[self.max_letters :])
+        self.store.dropped[import_name] += dropped
+        return dropped
+
     def dead_letters(self, import_name: str, limit: int) -> list[DeadLetter]:
-        return self._act("dead_letters", lambda: [one for name, one in self.store.letters if name == import_name][:limit])
+        """For tests to look at, newest first."""
+        return [one for name, one in self.store.letters if name == import_name][:limit]
 
     def reap(self, import_name: str, consumers: Sequence[str]) -> int:
         def act() -> int:

@@ -22,6 +22,7 @@ def bench_on(url: str) -> Iterator[Bench]:
     client = connect(url, max_connections=2)
     made = Bench(client)
     made.worker().set_up("a")
+    made.count("a")
     yield made
     client.close()
     client.connection_pool.disconnect()

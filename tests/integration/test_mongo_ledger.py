@@ -41,16 +41,22 @@ def lease_on(row: LedgerRow) -> Lease:
     return Lease("a", "1-1", "w:1", 1, row.shard_key, row.job, row.run)
 
 
+def held(ledger: MongoLedger, row: LedgerRow) -> Lease:
+    """A shard that a worker has started."""
+    ledger.start([lease_on(row)], UNTIL)
+    return lease_on(row)
+
+
 def test_a_row_has_the_fields_of_the_contract(db: Db, ledger: MongoLedger) -> None:
     row = ledger.plan("a", [KEY], "run1")[0][KEY]
-    ledger.checkpoint(lease_on(row), SOME, UNTIL)
+    ledger.checkpoint(held(ledger, row), SOME, UNTIL)
     (stored,) = db["import_windows"].find({}, {"_id": 0})
     assert abs((stored.pop("createdAt") - datetime.now(UTC)).total_seconds()) < 60
     counts = {"seen": 15, "inserted": 1, "updated": 2, "unchanged": 3, "stale": 4, "rejected": 5}
     none = ("lastErrorCode", "lastError", "lastErrorAt", "countedAs", "finishedAt")
     assert stored == {
         "jobId": row.job, "namespace": "si", "import": "a", "shardKey": KEY, "run": "run1", "status": "leased", "attempts": 0,
-        "leaseOwner": "w:1", "leaseUntil": UNTIL, "page": 2, "cursor": 17, "v": 1, **dict.fromkeys(none),
+        "crashes": 0, "leaseOwner": "w:1", "leaseUntil": UNTIL, "page": 2, "cursor": 17, "v": 1, **dict.fromkeys(none),
         "counts": {**counts, "requests": {"total": 21, "ok": 6, "rate_limited": 7, "failed": 8}},
     }  # fmt: skip
     ledger.finish([(lease_on(row), SOME, "failed", 5, Failure("boom", "x\ny" * 1000, 500))])
@@ -86,7 +92,7 @@ def test_when_many_plan_the_same_shards_at_once_each_is_recorded_once(ledger: Mo
 
 def test_when_many_reopen_a_shard_at_once_there_is_one_new_round(ledger: MongoLedger) -> None:
     row = ledger.plan("a", [KEY], "run1")[0][KEY]
-    ledger.finish([(lease_on(row), SOME, "done", 0, None)])
+    ledger.finish([(held(ledger, row), SOME, "done", 0, None)])
     start = threading.Barrier(6)
 
     def reopen(worker: int) -> str:
@@ -99,11 +105,12 @@ def test_when_many_reopen_a_shard_at_once_there_is_one_new_round(ledger: MongoLe
 
 def test_when_many_finish_a_shard_differently_at_once_one_wins_and_the_others_are_told(ledger: MongoLedger) -> None:
     row = ledger.plan("a", [KEY], "run1")[0][KEY]
+    lease = held(ledger, row)
     start = threading.Barrier(6)
 
     def finish(attempts: int) -> dict[tuple[str, str], LedgerRow]:
         start.wait()
-        return ledger.finish([(lease_on(row), SOME, "done", attempts, None)])
+        return ledger.finish([(lease, SOME, "done", attempts, None)])
 
     with ThreadPoolExecutor(6) as pool:
         told = list(pool.map(finish, range(6)))
@@ -118,6 +125,7 @@ BROKEN: dict[str, list[Any]] = {
     "cursor": [[1], {"a": 1}, 1.5, True, "x" * 5000],
     "counts": [None, 7, {}, {"inserted": "x"}, {"inserted": -1}],
     "attempts": ["x", None, -5],
+    "crashes": ["x", None, -5, 1.5],
     "status": [None, 7, "nonsense", {"a": 1}],
     "run": [None, 7],
     "jobId": [None, 7, ["x"]],
@@ -132,7 +140,7 @@ def test_a_row_that_others_broke_stops_nobody(db: Db, ledger: MongoLedger, field
     for value in BROKEN[field]:
         db["import_windows"].delete_many({})
         good = ledger.plan("a", [KEY, "country:DE"], "run1")[0][KEY]
-        ledger.checkpoint(lease_on(good), SOME, UNTIL)
+        ledger.checkpoint(held(ledger, good), SOME, UNTIL)
         db["import_windows"].update_one({"shardKey": KEY}, {"$set": {field: value}})
         row = ledger.look("a", [KEY])[KEY]
         if field in ("page", "cursor", "counts"):

@@ -1,4 +1,4 @@
-"""What only a real server shows of the queue: scan bounds, deleted entries, lost groups, full memory, many threads."""
+"""What only a real server shows of the queue: scan bounds, lost groups, many threads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from streams_importer.adapters.redis_keys import GROUP, Keys
 from streams_importer.adapters.redis_queue import RedisQueue
 from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import Lease
-from streams_importer.embedded.servers import EmbeddedServers
 from streams_importer.ports import QueuedShard
-from tests.contract.test_queue import FIRST, LEASE_S, PAGE_1, PAGE_2, SECOND, THIRD, WHY, Bench
+from tests.contract.test_queue import FIRST, LEASE_S, PAGE_1, PAGE_2, SECOND, THERE_S, THIRD, Bench
 
 
 def bench_on(url: str) -> Iterator[Bench]:
     client = connect(url, max_connections=2)
     made = Bench(client)
     made.worker().set_up("a")
+    made.count("a")
     yield made
     client.close()
     client.connection_pool.disconnect()
@@ -33,12 +33,6 @@ def bench_on(url: str) -> Iterator[Bench]:
 @pytest.fixture
 def bench(redis_client: redis.Redis, redis_url: str) -> Iterator[Bench]:
     yield from bench_on(redis_url)
-
-
-@pytest.fixture
-def own_bench(own_servers: EmbeddedServers) -> Iterator[Bench]:
-    """On a server whose settings may be changed."""
-    yield from bench_on(own_servers.redis_url)
 
 
 def shards(number: int) -> list[str]:
@@ -78,7 +72,7 @@ def test_a_stale_shard_behind_many_renewed_ones_is_reached_because_the_cursor_is
     (stale,) = bench.worker("w:dead").claim(["a"], 1).leases
     bench.age(stale)
     queue = bench.worker("w:2")
-    found = [queue.reclaim("a", 1, LEASE_S, []).leases for _ in range(5)]
+    found = [queue.reclaim("a", 1, LEASE_S, [], THERE_S).leases for _ in range(5)]
     assert found[0] == [], "one scan looks at ten entries only"
     assert [lease.entry for leases in found for lease in leases] == [stale.entry]
 
@@ -88,55 +82,10 @@ def test_a_scan_begins_anew_when_it_has_come_to_the_end(bench: Bench) -> None:
     leases = bench.worker("w:1").claim(["a"], 30).leases
     queue = bench.worker("w:2")
     for _ in range(3):
-        assert queue.reclaim("a", 1, LEASE_S, []).leases == []
+        assert queue.reclaim("a", 1, LEASE_S, [], THERE_S).leases == []
     bench.age(leases[0])
-    found = [lease for _ in range(4) for lease in queue.reclaim("a", 1, LEASE_S, []).leases]
+    found = [lease for _ in range(4) for lease in queue.reclaim("a", 1, LEASE_S, [], THERE_S).leases]
     assert [lease.entry for lease in found] == [leases[0].entry]
-
-
-# Entries deleted under somebody's hands.
-
-
-def test_deleted_pending_entries_are_acknowledged_and_their_neighbours_reclaimed(bench: Bench) -> None:
-    bench.put(*shards(5))
-    leases = bench.worker("w:1").claim(["a"], 5).leases
-    bench.age(*leases)
-    bench.client.xdel(bench.a.shards, leases[1].entry, leases[3].entry)
-    taken = bench.worker("w:2").reclaim("a", 10, LEASE_S, []).leases
-    assert [lease.entry for lease in taken] == [leases[i].entry for i in (0, 2, 4)]
-    assert set(bench.pending()) == {lease.entry for lease in taken}
-
-
-def test_deleted_entries_that_were_released_are_acknowledged_by_the_next_claim(bench: Bench) -> None:
-    bench.put(FIRST, SECOND)
-    leases = bench.worker().claim(["a"], 2).leases
-    bench.worker().release(leases)
-    bench.client.xdel(bench.a.shards, leases[0].entry)
-    assert [lease.shard_key for lease in bench.worker("w:2").claim(["a"], 5).leases] == [SECOND]
-    assert list(bench.pending()) == [leases[1].entry]
-
-
-def test_deleted_entries_of_a_lost_claim_are_acknowledged_when_it_adopts(bench: Bench) -> None:
-    bench.put(FIRST, SECOND)
-    leases = bench.worker().claim(["a"], 2).leases
-    bench.client.xdel(bench.a.shards, leases[0].entry)
-    assert bench.worker().adopt(["a"], []).leases == [leases[1]]
-    assert list(bench.pending()) == [leases[1].entry]
-
-
-@pytest.mark.parametrize("stage", ["queued", "leased"])
-def test_a_shard_whose_entry_was_deleted_can_be_queued_again(bench: Bench, stage: str) -> None:
-    bench.put(FIRST)
-    if stage == "leased":
-        bench.age(bench.claim())
-    (entry,) = [entry for entry, _ in bench.client.xrange(bench.a.shards)]
-    bench.client.xdel(bench.a.shards, entry)
-    bench.worker("w:2").reclaim("a", 5, LEASE_S, [])
-    assert bench.worker().enqueue("a", [QueuedShard(FIRST, "job2")], "run1") == [True], "the ledger has it, Redis does not"
-    again = bench.claim("w:2")
-    assert again.job == "job2"
-    bench.worker("w:2").complete([(again, PAGE_1)])
-    assert bench.run() == ("run1", 1, 0, 1, 0, True), "it is still one shard of its run"
 
 
 # Many at a time, and servers in trouble.
@@ -180,30 +129,6 @@ def test_scripts_survive_a_flushed_script_cache(bench: Bench) -> None:
     assert queue.checkpoint(lease, PAGE_1)
     bench.client.script_flush()
     assert queue.checkpoint(lease, PAGE_2)
-
-
-def test_on_a_full_redis_workers_finish_and_so_make_room(own_bench: Bench) -> None:
-    bench, queue = own_bench, own_bench.worker()
-    bench.put(*shards(20))
-    leases = queue.claim(["a"], 20).leases
-    bench.client.config_set("maxmemory", 1)
-    before = bench.dump()
-    with pytest.raises(Unavailable):
-        queue.enqueue("a", [QueuedShard(FIRST, "job1")], "run1")
-    with pytest.raises(Unavailable):
-        queue.retry(leases[0], PAGE_1, 60, 1)
-    with pytest.raises(Unavailable):
-        queue.dead_letter(leases[0], PAGE_1, WHY, 5)
-    assert bench.dump() == before
-    assert queue.renew(leases) == [True] * 20
-    assert queue.checkpoint(leases[0], PAGE_1) is True
-    assert queue.release(leases[1:3], LEASE_S) == [True, True]
-    assert queue.discard([leases[3]]) == [True]
-    assert queue.complete([(lease, PAGE_2) for lease in [leases[0], *leases[4:]]]) == [True] * 17
-    released = queue.claim(["a"], 5).leases
-    assert queue.complete([(lease, PAGE_2) for lease in released]) == [True, True]
-    assert bench.states() == (0, 0, 0, 0)
-    assert bench.run() == ("run1", 19, 0, 19, 0, True)
 
 
 def test_a_server_that_is_not_there_is_unavailable_not_an_error_of_ours() -> None:

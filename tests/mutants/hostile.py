@@ -45,8 +45,8 @@ def a_secret_that_everybody_repeats_is_stored_nowhere(world: World) -> None:
     world.queued("ids:10..20")
     world.redis.xadd(STREAM, {"nonsense": SECRET})
     claimed = queue.claim([IMPORT], 2)
-    assert [queue.dead_letter(lease, Checkpoint(), failure, 1) for lease in claimed.leases] == [True]
-    assert [queue.dead_letter(garbage, Checkpoint(), failure, 1) for garbage in claimed.garbage] == [True]
+    assert [queue.dead_letter(lease, Checkpoint(), failure, 1).is_written for lease in claimed.leases] == [True]
+    assert [queue.dead_letter(garbage, Checkpoint(), failure, 1).is_written for garbage in claimed.garbage] == [True]
     pause = Pause(f"refused with {SECRET}", "w:1", "")
     for catalogue in (MongoCatalogue(world.db, "si"), RedisCatalogue(world.redis, KEYS)):
         catalogue.save(DEFINITION, "run-1")

@@ -21,6 +21,7 @@ from streams_importer.adapters.mongo_sink import MongoSink
 from streams_importer.adapters.redis_board import RedisBoard
 from streams_importer.adapters.redis_budget import RedisBudget
 from streams_importer.adapters.redis_cache import RedisCache
+from streams_importer.adapters.redis_counters import RedisCounters
 from streams_importer.adapters.redis_keys import GROUP, Keys
 from streams_importer.adapters.redis_places import RedisPlaces
 from streams_importer.adapters.redis_queue import RedisQueue
@@ -61,7 +62,15 @@ class World:
     def places(self) -> RedisPlaces:
         return RedisPlaces(self.redis, KEYS, read=self.read)
 
+    def counters(self) -> RedisCounters:
+        return RedisCounters(self.redis, KEYS, read=self.read)
+
+    def count(self) -> None:
+        """Nothing is queued before there are counters."""
+        self.counters().replace(IMPORT, {}, {"done": ""})
+
     def queued(self, *shards: str) -> None:
+        self.count()
         self.queue("p").enqueue(IMPORT, [QueuedShard(shard, "job-1") for shard in shards], "run-1", begins=True)
 
     def expire_lease(self, lease: Lease) -> None:
@@ -220,6 +229,7 @@ def a_shard_whose_ledger_row_is_newer_is_left_to_that_version(world: World) -> N
     ledger = MongoLedger(world.db, "si")
     row = ledger.plan(IMPORT, ["ids:0..10"], "run-1")[0]["ids:0..10"]
     queue = world.queue("w:1")
+    world.count()
     queue.enqueue(IMPORT, [QueuedShard(row.shard_key, row.job)], "run-1")
     [lease] = queue.claim([IMPORT], 1).leases
     world.db["import_windows"].update_one({}, {"$set": {"v": 2}})
@@ -255,7 +265,7 @@ def a_lost_lease_settles_nothing(world: World) -> None:
     zombie, heir = world.queue("zombie"), world.queue("heir")
     [lost] = zombie.claim([IMPORT], 1).leases
     world.expire_lease(lost)
-    [taken] = heir.reclaim(IMPORT, 1, 15, []).leases
+    [taken] = heir.reclaim(IMPORT, 1, 15, [], 1e6).leases
     assert zombie.renew([lost]) == [False]
     assert zombie.complete([(lost, Checkpoint(1))]) == [False]
     assert zombie.retry(lost, Checkpoint(), 1, 1) is False
@@ -325,7 +335,7 @@ def nobody_reclaims_its_own_lease(world: World) -> None:
     queue = world.queue("w:1")
     [lease] = queue.claim([IMPORT], 1).leases
     world.expire_lease(lease)
-    assert queue.reclaim(IMPORT, 5, 15, [lease]).leases == []
+    assert queue.reclaim(IMPORT, 5, 15, [lease], 1e6).leases == []
     assert queue.renew([lease]) == [True]
 
 

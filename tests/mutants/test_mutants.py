@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from pymongo.database import Database
 from redis import Redis
 
 from streams_importer.adapters import log_events, mongo_catalogue, mongo_ledger, mongo_setup, mongo_sink
-from streams_importer.adapters.lua_scripts import read_part
 from streams_importer.adapters.mongo_rejects import MongoRejects
 from streams_importer.adapters.upstream import HttpUpstream
 from streams_importer.application import settlement
 from streams_importer.cli import output
 from streams_importer.domain import definition
+from streams_importer.domain.errors import ImporterError
 from streams_importer.domain.hosts import HostRule
 from streams_importer.domain.redaction import Redactor
 from streams_importer.embedded.stand_in import StandIn
@@ -25,31 +24,9 @@ from streams_importer.sources import ocm_selection, openchargemap
 from streams_importer.sources.ocm_selection import Selection
 
 from . import hostile, scenarios
+from .lease_mutants import LEASE_MUTANTS
+from .mutant import Mutant, replacing
 from .scenarios import World
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    scenario: Callable[[World], None]
-    lua: tuple[str, str, str] | None = None
-    """Part, text, and what stands there instead."""
-    patch: Callable[[pytest.MonkeyPatch], None] | None = None
-
-    def read(self, part: str) -> str:
-        text = read_part(part)
-        if self.lua is None or self.lua[0] != part:
-            return text
-        assert self.lua[1] in text, f"{self.name}: the mechanism is no longer where the mutant looks for it"
-        return text.replace(self.lua[1], self.lua[2])
-
-
-def replacing(*changes: tuple[object, str, Any]) -> Callable[[pytest.MonkeyPatch], None]:
-    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        for target, name, value in changes:
-            monkeypatch.setattr(target, name, value)
-
-    return patch
 
 
 def _yes(*_: object) -> bool:
@@ -206,7 +183,7 @@ MUTANTS = [
     Mutant(
         "renewing before reclaiming",
         scenarios.nobody_reclaims_its_own_lease,
-        lua=("reclaim", "for i = 8, #ARGV, 2 do", "for i = 1, 0 do"),
+        lua=("reclaim", "for i = 9, #ARGV, 2 do", "for i = 1, 0 do"),
     ),
     Mutant(
         "the place check",
@@ -238,6 +215,7 @@ MUTANTS = [
         scenarios.slots_taken_during_a_hold_are_spread_after_it,
         lua=("take_token", "as_text(slot))", "as_text(now))"),
     ),
+    *LEASE_MUTANTS,
 ]
 
 
@@ -257,5 +235,5 @@ def test_the_scenario_notices_that_the_mechanism_is_gone(world: World, mutant: M
     world.read = mutant.read
     if mutant.patch is not None:
         mutant.patch(monkeypatch)
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, ValueError, ImporterError)):
         mutant.scenario(world)

@@ -13,8 +13,11 @@ import pytest
 
 from streams_importer.application.canceller import Canceller
 from streams_importer.application.imports import Imports
+from streams_importer.application.letters import Purger
 from streams_importer.application.outages import Outages
 from streams_importer.application.producer import Producer
+from streams_importer.application.recount import Recount
+from streams_importer.application.replayer import Replayer
 from streams_importer.application.shards import Shards
 from streams_importer.application.snapshot import ImportStatus, Snapshot
 from streams_importer.cli.main import main
@@ -22,7 +25,9 @@ from streams_importer.domain.definition import Definition
 from streams_importer.ports import EventSink, Source
 from streams_importer.settings import Servers, Upstreams
 from tests.fakes.catalogue import FakeCatalogue
+from tests.fakes.counters import FakeCounters
 from tests.fakes.ledger import FakeLedger
+from tests.fakes.letters import FakeLetters
 from tests.fakes.places import FakePlaces
 from tests.fakes.queue import FakeQueue, Store
 from tests.fakes.records import FakeRecords
@@ -119,7 +124,7 @@ class FakeWiring:
 
     def __init__(self) -> None:
         self.original, self.copy = FakeCatalogue(), FakeCatalogue()
-        self.fake_queue, self.ledger = FakeQueue(), FakeLedger()
+        self.fake_queue, self.ledger, self.counters = FakeQueue(), FakeLedger(), FakeCounters()
         self.source: Source = ScriptedSource(highest=25_000)
         self.ready: list[Definition] = []
         self.statuses: dict[str, ImportStatus] = {}
@@ -149,14 +154,28 @@ class FakeWiring:
         return self.fake_queue
 
     def producer(self, room_for: Callable[[int], int]) -> Producer:
-        return Producer(self.fake_queue, self.ledger, room_for)
+        return Producer(self.fake_queue, self.ledger, self.recount, room_for)
 
     @property
     def shards(self) -> Shards:
         return Shards(FakeRecords(self.ledger), FakePlaces(self.fake_queue.store))
 
     def canceller(self, progress: Callable[[int], None]) -> Canceller:
-        return Canceller(self.fake_queue, self.shards, progress)
+        return Canceller(self.fake_queue, self.recount, self.shards, progress)
+
+    @property
+    def recount(self) -> Recount:
+        return Recount(self.ledger, self.counters)
+
+    @property
+    def letters(self) -> FakeLetters:
+        return FakeLetters(self.fake_queue)
+
+    def replayer(self, progress: Callable[[int], None]) -> Replayer:
+        return Replayer(self.letters, self.ledger, self.shards, self.recount, progress)
+
+    def purger(self, progress: Callable[[int], None]) -> Purger:
+        return Purger(self.letters, progress)
 
     def set_up(self, definition: Definition) -> None:
         self.ready.append(definition)

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
 from streams_importer.application.canceller import Canceller, CancelReport
 from streams_importer.application.intake import Intake
+from streams_importer.application.recount import Recount
 from streams_importer.application.settlement import Settlement
 from streams_importer.application.shards import LIVE_STATES, Shards, shard_filter
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Failure
 from streams_importer.ports import LedgerRow, Place, Places, QueuedShard, ShardQueue, ShardRecords
+from tests.fakes.counters import FakeCounters
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.places import FakePlaces
 from tests.fakes.queue import FakeQueue
@@ -27,6 +30,7 @@ OCM = Definition("ocm")
 KEYS = ["ids:0..10", "ids:10..20", "ids:20..30", "ids:30..40"]
 LEASED, DELAYED, QUEUED, NOWHERE = KEYS
 BAD = Failure("http_502", "answered 502", 502)
+UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
 SOME = Checkpoint(1, 7, Counts(inserted=3))
 
 
@@ -41,10 +45,12 @@ class Scene:
             cast(ShardRecords, Recorded("records", self.records, self.calls)),
             cast(Places, Recorded("places", self.places, self.calls)),
         )
-        self.canceller = Canceller(cast(ShardQueue, Recorded("queue", self.queue, self.calls)), shards)
+        recount = Recount(self.ledger, FakeCounters())
+        self.canceller = Canceller(cast(ShardQueue, Recorded("queue", self.queue, self.calls)), recount, shards)
         rows, _ = self.ledger.plan("ocm", KEYS, "run")
         self.queue.enqueue("ocm", [QueuedShard(key, rows[key].job) for key in KEYS[:3]], "run")
         self.leases = self.queue.claim(["ocm"], 2).leases
+        self.ledger.start(self.leases, UNTIL)
         self.ledger.put_back([(self.leases[1], SOME, 2, BAD)])
         self.queue.retry(self.leases[1], SOME, 60, 2)
 

@@ -18,10 +18,9 @@ from streams_importer import __version__
 from streams_importer.cli.main import cli
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import TooNew, Transient, Unavailable
-from streams_importer.domain.model import STORED_VERSION, Checkpoint, Failure
+from streams_importer.domain.model import STORED_VERSION
 from streams_importer.embedded.servers import EmbeddedServers
-from streams_importer.ports import Pause, QueuedShard
-from tests.fakes.queue import Entry
+from streams_importer.ports import Pause
 from tests.unit.command_line import UNREACHABLE, CommandLine, Ended, FakeWiring, clean_environment
 from tests.unit.test_snapshot import BUSY
 
@@ -68,7 +67,8 @@ def refused(ended: Ended) -> str:
 
 def test_the_commands_of_this_issue_are_there() -> None:
     assert set(COMMANDS) == {
-        "", "produce", "consume", "status", "dlq", "dlq list", "dlq replay", "pause", "resume", "setup", "demo",
+        "", "produce", "consume", "status", "pause", "resume", "setup", "demo",
+        "dlq", "dlq list", "dlq show", "dlq replay", "dlq purge", "dlq export",
         "shards", "shards list", "shards show", "shards cancel", "services", "services status", "services stop",
     }  # fmt: skip
 
@@ -179,8 +179,8 @@ def test_the_version_is_told(command: CommandLine) -> None:
         (["dlq", "list", "--limit", "-1"], "'--limit': -1"),
         (["dlq", "bogus"], "bogus"),
         (["dlq", "replay"], "IMPORT"),
-        (["dlq", "replay", "openchargemap"], "name the shards to replay, or give --all"),
-        (["dlq", "replay", "openchargemap", "ids:0..1", "--all"], "name the shards to replay, or give --all"),
+        (["dlq", "replay", "openchargemap"], "say what to replay: name it, or choose with --filter, or give --all"),
+        (["dlq", "replay", "openchargemap", "ids:0..1", "--all"], "say what to replay"),
         (["pause", "nothere"], "there is no import 'nothere'"),
         (["resume", "nothere"], "there is no import 'nothere'"),
         (["setup", "extra"], "extra"),
@@ -452,27 +452,6 @@ def test_status_is_a_table_or_the_json_of_the_contract(command: CommandLine, wir
     shown = json.loads(ended.out)
     assert shown["imports"]["openchargemap"]["done"] == 412
     assert shown["imports"]["openchargemap"]["paused"] == {"reason": "why", "by": "who", "since": "when"}
-
-
-def test_dead_letters_are_listed_and_replayed(command: CommandLine, wiring: FakeWiring) -> None:
-    assert command("dlq", "list", "openchargemap", **BOTH).out == "openchargemap: no dead letters\n"
-    rows, _ = wiring.ledger.plan("openchargemap", ["ids:0..10"], "run")
-    queue, bad = wiring.fake_queue, Failure("http_400", "answered 400\x1b[2J", 400)
-    queue.enqueue("openchargemap", [QueuedShard("ids:0..10", rows["ids:0..10"].job)], "run")
-    lease = queue.claim(["openchargemap"], 1).leases[0]
-    wiring.ledger.finish([(lease, Checkpoint(), "failed", 5, bad)])
-    queue.dead_letter(lease, Checkpoint(), bad, 5)
-    queue.put(Entry("openchargemap", "", "", "", problem="garbage"))
-    queue.dead_letter(queue.claim(["openchargemap"], 1).garbage[0], Checkpoint(), Failure("garbage", "no"), 0)
-    listed = command("dlq", "list", "openchargemap", **BOTH).out
-    assert "ids:0..10" in listed
-    assert "\x1b" not in listed
-    letters = [json.loads(line) for line in command("dlq", "list", "openchargemap", "--json", **BOTH).out.splitlines()]
-    assert [letter["error"] for letter in letters] == ["garbage", "http_400"]
-    ended = command("dlq", "replay", "openchargemap", "ids:0..10", "country:XX", **BOTH)
-    assert (ended.code, ended.out) == (2, "openchargemap: 1 shards replayed, 1 dead letters left alone\n")
-    assert ended.message == "not among the dead letters of openchargemap: country:XX"
-    assert "0 shards replayed" in command("dlq", "replay", "openchargemap", "--all", **BOTH).out
 
 
 def test_setup_tells_what_is_ready_and_may_be_repeated(command: CommandLine, wiring: FakeWiring) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from streams_importer.application import outages as outages_module
 from streams_importer.application import shard_importer
+from streams_importer.application.apart import ApartImporter
 from streams_importer.application.cancellation import CancelToken
 from streams_importer.application.consumer import Consumer, WorkerParts
+from streams_importer.application.healer import Healer
 from streams_importer.application.housekeeper import Housekeeper
 from streams_importer.application.imports import Imports
 from streams_importer.application.intake import lease_until
@@ -23,10 +25,12 @@ from streams_importer.application.settlement import Settlement
 from streams_importer.application.shard_importer import ShardImporter
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import ImportRefused, ShardRefused, Transient, Unavailable
-from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Page
+from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Lease, Page
 from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Cancel, LedgerRow, Pause, QueuedShard, Source
 from tests.fakes.catalogue import FakeCatalogue
+from tests.fakes.children import FakeChild
+from tests.fakes.counters import FakeCounters
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.places import FakePlaces
 from tests.fakes.queue import Entry, FakeQueue
@@ -78,6 +82,9 @@ class Worker:
 
     def __init__(self, ahead: ThreadPoolExecutor) -> None:
         self.queue, self.ledger, self.sink, self.events = FakeQueue(), FlakyLedger(), FakeSink(), Events()
+        self.counters, self.children = FakeCounters(), list[FakeChild]()
+        self.apart: list[str] = []
+        """Shards that ran in a process of their own; the next such process is the first of `children`."""
         self.original, self.copy = FakeCatalogue(), CopyOfCatalogue(self.queue.store.paused)
         self.imports = Imports(self.original, self.copy, self.events)
         self.source: Source = EverySource()
@@ -87,6 +94,11 @@ class Worker:
         self._ahead = ahead
         self._consumers: list[Consumer] = []
         self.imports.save(OCM, "run")
+        self.counters.fields["ocm"] = {"since": "2026-02-21T12:00:00Z"}
+
+    def _launch(self, lease: Lease, definition: Definition) -> FakeChild:
+        self.apart.append(lease.shard_key)
+        return self.children.pop(0)
 
     def consumer(self, **options: Any) -> Consumer:
         parts = WorkerParts(
@@ -95,8 +107,10 @@ class Worker:
             imports=self.imports,
             settlement=Settlement(self.queue, self.ledger, self.events),
             importer=ShardImporter(self.queue, self.ledger, self.sink, self.outages, self._ahead, lease_until),
+            apart=ApartImporter(self.queue, self.ledger, self.outages, self._launch),
             keeper=self.keeper,
-            housekeeper=Housekeeper(self.queue, self.ledger, self.outages, lambda: {"w:1": 15.0}, lambda: None, lambda: 1e9),
+            housekeeper=Housekeeper(self.queue, self.outages, lambda: {"w:1": 15.0}, lambda: None, lambda: 1e9),
+            healer=Healer(self.queue, self.ledger, self.counters, self.events, lambda: "the server"),
             outages=self.outages,
             events=self.events,
             source_of=lambda definition: self.source,
@@ -541,7 +555,7 @@ def test_a_shard_of_a_dead_worker_is_reclaimed_and_goes_on_from_its_checkpoint(w
     run_until_idle(worker.consumer())
     assert source.asked == [7]
     assert worker.row().status == "done"
-    assert worker.events.details("shard reclaimed") == [{"import_name": "ocm", "shard": KEYS[0]}]
+    assert worker.events.details("shard reclaimed") == [{"import_name": "ocm", "shard": KEYS[0], "crashes": 0}]
 
 
 # The end.

@@ -1,18 +1,15 @@
-"""What any worker does for all: promote, reclaim, reap, and queue what is missing."""
+"""What any worker does for all: promote, reclaim, and reap."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from streams_importer.application.housekeeper import REQUEUE_BATCH, Housekeeper
+from streams_importer.application.housekeeper import Housekeeper
 from streams_importer.application.outages import Outages
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Lease
-from streams_importer.ports import QueuedShard
-from tests.fakes.ledger import FakeLedger
+from streams_importer.ports import Claimed, QueuedShard
 from tests.fakes.queue import Entry, FakeQueue
 from tests.fakes.recorded import Events
 
@@ -25,28 +22,26 @@ class Scene:
     """`queue` is ours, `dead` the one of a worker that is no more."""
 
     def __init__(self) -> None:
-        self.queue, self.ledger = FakeQueue("w:1"), FakeLedger()
+        self.queue = FakeQueue("w:1")
         self.dead = FakeQueue("dead:1", self.queue.store)
         self.live: dict[str, float] = {"w:1": 10.0}
         self.forgotten = 0
         self.uptime = 1e9
         self.now = 0.0
         self.outages = Outages(Events(), lambda: self.now)
-        self.housekeeper = Housekeeper(
-            self.queue, self.ledger, self.outages, lambda: self.live, self._forget, lambda: self.uptime
-        )
+        self.housekeeper = Housekeeper(self.queue, self.outages, lambda: self.live, self._forget, lambda: self.uptime)
 
     def _forget(self) -> None:
         self.forgotten += 1
 
-    def plan(self, name: str = "a", keys: list[str] = KEYS, run: str = "run1") -> None:
-        rows, _ = self.ledger.plan(name, keys, run)
-        self.queue.enqueue(name, [QueuedShard(key, rows[key].job) for key in keys], run)
+    def plan(self, name: str = "a") -> None:
+        self.queue.enqueue(name, [QueuedShard(key, f"job of {key}") for key in KEYS], "run1")
 
     def abandoned(self, name: str = "a", number: int = 3) -> list[Lease]:
         """Shards that the dead worker claimed, and whose leases have run out."""
         self.plan(name)
         leases = self.dead.claim([name], number).leases
+        self.dead.start(leases)
         self.queue.store.now += 10.0
         return leases
 
@@ -134,6 +129,24 @@ def test_nobody_reclaims_within_one_lease_of_redis_coming_back(scene: Scene) -> 
     assert len(scene.reclaim()) == 3
 
 
+@pytest.mark.parametrize(("uptime", "since_outage", "crashes"), [(40.0, 40.0, 1), (12.0, 40.0, 0), (40.0, 12.0, 0)])
+def test_who_was_silent_for_longer_than_redis_has_been_there_is_charged_with_nothing(
+    scene: Scene, uptime: float, since_outage: float, crashes: int
+) -> None:
+    scene.abandoned()
+    scene.queue.store.now += 20.0
+    scene.uptime = uptime
+    scene.outages.away(Unavailable("Redis", "away"))
+    scene.outages.back("Redis")
+    scene.now += since_outage
+    assert [lease.crashes for lease in scene.reclaim()] == [crashes] * 3
+
+
+def test_entries_that_were_deleted_are_counted_over_all_imports(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene.queue, "reclaim", lambda name, *_: Claimed([], [], deleted={"a": 2, "b": 1}[name]))
+    assert scene.housekeeper.reclaim(DEFINITIONS, 10, []).deleted == 3
+
+
 def test_an_outage_of_mongodb_does_not_hold_up_reclaiming(scene: Scene) -> None:
     scene.abandoned()
     scene.outages.away(Unavailable("MongoDB", "away"))
@@ -169,50 +182,9 @@ def test_a_consumer_with_pending_shards_is_kept_though_it_is_gone(scene: Scene) 
     assert scene.queue.consumers("a") == {"dead:1": 1}
 
 
-def test_live_consumers_without_work_and_those_that_hold_what_was_given_back_are_kept(scene: Scene) -> None:
+def test_live_consumers_without_work_are_kept_and_those_under_which_nothing_waits_any_more_are_not(scene: Scene) -> None:
     scene.queue.store.known_consumers |= {("a", name) for name in ("w:1", "released", "newer", "dead:1")}
-    assert scene.housekeeper.reap(["a"]) == 1
-    assert set(scene.queue.consumers("a")) == {"w:1", "released", "newer"}
-
-
-# Requeue.
-
-
-def test_what_is_pending_and_has_no_place_is_queued_under_its_own_run(scene: Scene) -> None:
-    scene.plan(keys=KEYS[:1], run="run1")
-    scene.plan(keys=KEYS[1:], run="run2")
-    scene.queue.store.entries.clear()
-    scene.queue.store.places.clear()
-    scene.ledger.rows["a", KEYS[1]] = replace(scene.ledger.rows["a", KEYS[1]], status="leased", checkpoint=SOME)
-    assert scene.housekeeper.requeue_missing("a") == 3
-    leases = {lease.shard_key: lease for lease in scene.queue.claim(["a"], 10).leases}
-    assert {key: lease.run for key, lease in leases.items()} == dict(zip(KEYS, ("run1", "run2", "run2"), strict=True))
-    assert leases[KEYS[1]].checkpoint == SOME
-    assert {key: lease.job for key, lease in leases.items()} == {key: scene.ledger.rows["a", key].job for key in KEYS}
-
-
-def test_what_has_a_place_is_not_queued_twice(scene: Scene) -> None:
     scene.plan()
-    scene.queue.retry(scene.queue.claim(["a"], 1).leases[0], SOME, 60, 1)
-    assert scene.housekeeper.requeue_missing("a") == 0
-    assert len(scene.queue.store.entries) == 2
-
-
-@pytest.mark.parametrize("changes", [{"status": "done"}, {"status": "failed"}, {"v": STORED_VERSION + 1}])
-def test_finished_shards_and_those_of_a_newer_version_are_not_queued(scene: Scene, changes: dict[str, object]) -> None:
-    scene.ledger.plan("a", KEYS[:1], "run1")
-    scene.ledger.rows["a", KEYS[0]] = replace(scene.ledger.rows["a", KEYS[0]], **changes)  # type: ignore[arg-type]
-    assert scene.housekeeper.requeue_missing("a") == 0
-    assert scene.queue.store.entries == {}
-
-
-def test_many_missing_shards_go_in_batches(scene: Scene) -> None:
-    scene.ledger.plan("a", [f"ids:{number}..{number + 1}" for number in range(REQUEUE_BATCH + 1)], "run1")
-    assert scene.housekeeper.requeue_missing("a") == REQUEUE_BATCH + 1
-    assert scene.queue.calls == ["enqueue", "enqueue"]
-
-
-def test_a_row_that_nobody_can_run_is_not_queued_again_and_again(scene: Scene) -> None:
-    scene.ledger.plan("a", ["no shard at all", "ids:0..1"], "run1")
-    assert scene.housekeeper.requeue_missing("a") == 1
-    assert scene.housekeeper.requeue_missing("a") == 0
+    scene.dead.release(scene.dead.claim(["a"], 1).leases)
+    assert scene.housekeeper.reap(["a"]) == 2
+    assert set(scene.queue.consumers("a")) == {"w:1", "released"}, "what was given back waits under a name that is nobody's"

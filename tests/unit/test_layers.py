@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "embedded": {"domain"},
     "settings": {"domain"},
     "wiring": {"domain", "ports", "application", "adapters", "sources", "console", "settings"},
-    "worker": {"domain", "ports", "application", "adapters", "wiring"},
+    "apart_process": {"domain", "ports", "application", "adapters", "settings", "wiring"},
+    "worker": {"domain", "ports", "application", "adapters", "wiring", "apart_process"},
     "cli": {"domain", "ports", "application", "adapters", "sources", "console", "embedded", "settings", "wiring", "worker"},
     "__main__": {"cli"},
 }

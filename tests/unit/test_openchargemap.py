@@ -33,6 +33,9 @@ class FakeCancel:
     def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
 
+    def may_send(self) -> bool:
+        return True
+
 
 class FakeCache(dict[str, bytes]):
     def put(self, name: str, value: bytes, seconds: int) -> None:

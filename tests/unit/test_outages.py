@@ -42,6 +42,9 @@ class Waits:
     def on_cancel(self, action: Callable[[], None]) -> Callable[[], None]:
         return lambda: None
 
+    def may_send(self) -> bool:
+        return True
+
 
 @pytest.fixture
 def scene() -> Scene:

@@ -85,6 +85,15 @@ def test_a_table_shows_hostile_cells_as_text_and_no_secret(capsys: pytest.Captur
     assert out.replace("\n", "").isprintable()
 
 
+def test_a_wide_table_keeps_its_cells_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("words")
+    table.add_row(Text("word " * 40))
+    output.show(table, wide=True)
+    assert ("word " * 40).strip() in capsys.readouterr().out
+    output.show(table)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 def test_a_live_view_and_a_printed_line_are_plain_too(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.fakes.source import ScriptedSource
 from tests.unit.command_line import CommandLine, FakeBoard, FakeWiring
 
 BOTH = {"REDIS_URL": "redis://environment", "MONGODB_URI": "mongodb://environment", "OCM_API_KEY": "key"}
+UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
 DAY = ["--from", "2026-02-21", "--to", "2026-02-22"]
 IDS = ["--id-range", "0..30", "--shard-size", "10"]
 
@@ -212,12 +214,14 @@ class Workers:
 
     def complete_one(self) -> None:
         for lease in self.wiring.fake_queue.claim(["openchargemap"], 1).leases:
+            self.wiring.ledger.start([lease], UNTIL)
             self.wiring.ledger.finish([(lease, lease.checkpoint, "done", 0, None)])
             self.wiring.fake_queue.complete([(lease, lease.checkpoint)])
 
     def bury_one(self) -> None:
         for lease in self.wiring.fake_queue.claim(["openchargemap"], 1).leases:
             failure = Failure("http_400", "answered 400", 400)
+            self.wiring.ledger.start([lease], UNTIL)
             self.wiring.ledger.finish([(lease, lease.checkpoint, "failed", 1, failure)])
             self.wiring.fake_queue.dead_letter(lease, Checkpoint(), failure, 1)
 

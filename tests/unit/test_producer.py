@@ -10,12 +10,14 @@ from typing import cast
 import pytest
 
 from streams_importer.application.producer import BATCH, Produced, Producer, new_run
+from streams_importer.application.recount import Recount
 from streams_importer.domain.axes import IdRange
 from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts
 from streams_importer.domain.planner import Countries, IdRanges, Plan
 from streams_importer.domain.shard_key import Scope
 from streams_importer.ports import Ledger, ShardQueue
+from tests.fakes.counters import FakeCounters
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.queue import FakeQueue
 from tests.fakes.recorded import Recorded
@@ -26,12 +28,13 @@ SOME = Checkpoint(2, 7, Counts(inserted=3))
 
 class Scene:
     def __init__(self) -> None:
-        self.queue, self.ledger = FakeQueue(), FakeLedger()
+        self.queue, self.ledger, self.counters = FakeQueue(), FakeLedger(), FakeCounters()
         self.calls: list[str] = []
         self.told: list[Produced] = []
         self.producer = Producer(
             cast(ShardQueue, Recorded("queue", self.queue, self.calls)),
             cast(Ledger, Recorded("ledger", self.ledger, self.calls)),
+            Recount(self.ledger, self.counters),
         )
 
     def produce(self, run: str = "run1", *, again: bool = False, high: int = 30) -> Produced:

@@ -24,6 +24,11 @@ def test_the_last_attempt_is_followed_by_none(attempts: int) -> None:
     assert RetryPolicy(max_attempts=5, base_delay_s=5.0).delay_after(attempts, 0.5) is None
 
 
+def test_who_asks_for_a_first_wait_beyond_the_longest_gets_it_every_time() -> None:
+    policy = RetryPolicy(max_attempts=5, base_delay_s=7200.0)
+    assert [policy.delay_after(attempts, 0.5) for attempts in range(1, 5)] == [5400.0] * 4
+
+
 def test_a_single_attempt_is_never_repeated() -> None:
     assert RetryPolicy(max_attempts=1, base_delay_s=5.0).delay_after(1, 0.5) is None
 
@@ -32,7 +37,7 @@ def test_a_single_attempt_is_never_repeated() -> None:
 def test_no_wait_is_longer_than_the_longest_nor_negative(attempts: int, base: float, dice: float) -> None:
     delay = RetryPolicy(max_attempts=1000, base_delay_s=base).delay_after(attempts, dice)
     assert delay is not None
-    assert 0 <= delay <= MAX_DELAY_S
+    assert 0 <= delay <= max(MAX_DELAY_S, base)
 
 
 @given(st.integers(1, 998), st.floats(0, 86_400), DICE)

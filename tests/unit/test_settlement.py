@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -32,6 +33,7 @@ from tests.fakes.recorded import Events, Recorded
 
 KEYS = ["ids:0..10", "ids:10..20", "ids:20..30", "ids:30..40"]
 OCM = Definition("ocm", max_attempts=3, retry_delay_s=8.0)
+UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
 END = Checkpoint(2, None, Counts(inserted=5, requests_ok=2))
 MIDDLE = Checkpoint(1, 7, Counts(inserted=3, requests_ok=1))
 BAD = Failure("http_502", "answered 502", 502)
@@ -50,6 +52,7 @@ class Scene:
         rows, _ = self.ledger.plan("ocm", KEYS, "run")
         self.queue.enqueue("ocm", [QueuedShard(key, row.job) for key, row in rows.items()], "run")
         self.leases = self.queue.claim(["ocm"], len(KEYS)).leases
+        self.ledger.start(self.leases, UNTIL)
 
     def settle(self, *outcomes: Outcome, attempts: int = 0) -> None:
         leases = [replace(lease, attempts=attempts) for lease in self.leases]
@@ -287,6 +290,7 @@ def test_shards_of_the_same_name_in_two_imports_are_not_mixed_up(scene: Scene) -
     other = scene.ledger.plan("other", KEYS[:1], "run")[0][KEYS[0]]
     scene.queue.enqueue("other", [QueuedShard(KEYS[0], other.job)], "run")
     scene.leases[1] = scene.queue.claim(["other"], 1).leases[0]
+    scene.ledger.start([scene.leases[1]], UNTIL)
     scene.change_row(status="failed", attempts=3, failure=BAD)
     scene.settle(Completed(END), Completed(END))
     assert scene.ledger.rows["other", KEYS[0]].status == "done"

@@ -81,6 +81,7 @@ class Scene:
         row = self.ledger.plan("ocm", [KEY], "run")[0][KEY]
         self.queue.enqueue("ocm", [QueuedShard(KEY, row.job)], "run")
         self.lease: Lease = self.queue.claim(["ocm"], 1).leases[0]
+        self.ledger.start([self.lease], UNTIL)
 
     def _clock(self) -> float:
         now = self.now

@@ -20,6 +20,7 @@ from tests.fakes.records import FakeRecords
 
 OCM = Definition("ocm", lease_s=15.0)
 KEYS = ["ids:0..10", "ids:10..20", "ids:20..30", "ids:30..40"]
+UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
 SOME = Checkpoint(3, 17, Counts(1, 2, 3, 4, 5, 6, 7, 8))
 BAD = Failure("http_502", "answered 502", 502)
 
@@ -33,7 +34,8 @@ class Scene:
         self.shards = Shards(self.records, self.places)
         self.plan(*KEYS)
         first, second = self.queue.claim(["ocm"], 2).leases
-        self.ledger.checkpoint(first, SOME, datetime.now(UTC))
+        self.ledger.start([first, second], UNTIL)
+        self.ledger.checkpoint(first, SOME, UNTIL)
         self.queue.checkpoint(first, SOME)
         self.ledger.put_back([(second, SOME, 2, BAD)])
         self.queue.retry(second, SOME, 60, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ def stations(wiring: FakeWiring) -> FakeWiring:
     rows, _ = wiring.ledger.plan("stations", KEYS, "run")
     queue = wiring.fake_queue
     queue.enqueue("stations", [QueuedShard(key, rows[key].job) for key in KEYS], "run")
-    _, second = queue.claim(["stations"], 2).leases
+    _, second = leases = queue.claim(["stations"], 2).leases
+    wiring.ledger.start(leases, datetime(2026, 2, 21, 10, tzinfo=UTC))
     somewhere = Checkpoint(2, 7, Counts(inserted=1234, requests_ok=2))
     wiring.ledger.put_back([(second, somewhere, 3, Failure("http_502", "answered\x1b[2J 502", 502))])
     queue.retry(second, somewhere, 60, 3)

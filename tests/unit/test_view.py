@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from streams_importer.application.snapshot import ImportStatus, RunStatus, Snapshot, WorkerStatus
-from streams_importer.console.view import render, render_letters
-from streams_importer.ports import DeadLetter, Pause
+from streams_importer.console.view import render
+from streams_importer.ports import Pause
 
 HOSTILE = "[/]\x1b[2J\nfake\x07\u202e[bold]"
 NO_RECORDS = {"inserted": 0, "updated": 0, "unchanged": 0, "stale": 0, "rejected": 0}
@@ -37,8 +37,6 @@ BUSY = ImportStatus(
 BUSY_NUMBERS = ["1,201", "42", "33", "24", "4,125", "25", "4,125/5,426", "37,565", "11,001", "12,002", "13,003", "1,404", "155",
                 "6,786", "10/s"]  # fmt: skip
 WORKER = WorkerStatus("worker.1:ab12cd34", ["openchargemap"], 4, 0.4, 1234.5)
-LETTER = DeadLetter("1-1", "ids:0..10000", "http_400", "api.example: answered 400", "400", "5", "7", "w:1",
-                    "2026-02-21T10:00:00Z", "2026-02-21T10:05:00Z", "{}")  # fmt: skip
 
 
 def shown(what: RenderableType, width: int = 80, *, colours: bool = False) -> str:
@@ -166,31 +164,3 @@ def test_a_hostile_worker_name_reaches_the_terminal_as_text(colours: bool) -> No
     text = shown(render(snapshot(BUSY, replace(WORKER, name=HOSTILE, imports=[HOSTILE]))), colours=colours)
     assert_harmless(text)
     assert "[/] [2J fake" in text
-
-
-def test_dead_letters_show_shard_error_status_attempts_time_and_message() -> None:
-    text = words(render_letters([LETTER]), 160)
-    for cell in ("ids:0..10000", "http_400", "400", "5", "2026-02-21T10:05:00Z", "api.example: answered 400"):
-        assert cell in text, cell
-
-
-def test_a_letter_of_garbage_is_called_so() -> None:
-    assert "(garbage)" in words(render_letters([replace(LETTER, shard_key="")]))
-
-
-@pytest.mark.parametrize("colours", [False, True])
-def test_a_hostile_letter_reaches_the_terminal_as_text(colours: bool) -> None:
-    letter = DeadLetter(*[HOSTILE] * 11)
-    text = shown(render_letters([letter, LETTER]), colours=colours)
-    assert_harmless(text)
-
-
-def test_long_letters_are_cut_and_fit_the_terminal() -> None:
-    letter = replace(LETTER, message="x" * 100_000, shard_key="y" * 100_000)
-    lines = shown(render_letters([letter])).splitlines()
-    assert len(lines) < 100
-    assert max(map(len, lines)) <= 80
-
-
-def test_no_letters_are_an_empty_table() -> None:
-    assert "shard" in shown(render_letters([]))
