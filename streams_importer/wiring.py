@@ -15,6 +15,7 @@ from .adapters import mongo_client, redis_client
 from .adapters.data_files import DataFolder
 from .adapters.http import HttpClient
 from .adapters.mongo_catalogue import MongoCatalogue
+from .adapters.mongo_checkup import MongoCheckup
 from .adapters.mongo_ledger import MongoLedger
 from .adapters.mongo_setup import set_up
 from .adapters.mongo_shards import MongoShards
@@ -22,15 +23,19 @@ from .adapters.redis_board import RedisBoard
 from .adapters.redis_budget import RedisBudget, fingerprint
 from .adapters.redis_cache import RedisCache
 from .adapters.redis_catalogue import RedisCatalogue
+from .adapters.redis_checkup import RedisCheckup
 from .adapters.redis_counters import RedisCounters
 from .adapters.redis_keys import Keys
 from .adapters.redis_letters import RedisLetters
+from .adapters.redis_mending import RedisMending
 from .adapters.redis_places import RedisPlaces
 from .adapters.redis_queue import RedisQueue, consumer_name
+from .adapters.redis_scans import RedisScans
 from .adapters.redis_workers import RedisWorkers
 from .adapters.upstream import HttpUpstream
 from .application.cancellation import CancelToken
 from .application.canceller import Canceller
+from .application.examination import Parts
 from .application.healer import Healer
 from .application.imports import Imports
 from .application.letters import Purger, restore_letters
@@ -71,6 +76,7 @@ class Wiring:
         self._sources: dict[tuple[str, int], Source] = {}
         self._lock = threading.Lock()
         self.http_connections = 4
+        self.redis_connections = 2
 
     def connect_redis(self, max_connections: int) -> Redis:
         servers = self.servers
@@ -95,7 +101,7 @@ class Wiring:
     @cached_property
     def redis(self) -> Redis:
         """Two connections for all slots together: a worker has four at most, with the keeper's and the listener's."""
-        return self.connect_redis(2)
+        return self.connect_redis(self.redis_connections)
 
     @cached_property
     def database(self) -> Database[dict[str, Any]]:
@@ -164,6 +170,26 @@ class Wiring:
 
     def purger(self, progress: Callable[[int], None]) -> Purger:
         return Purger(self.letters, progress)
+
+    @cached_property
+    def examined(self) -> Parts:
+        """What `doctor` looks at."""
+        queue = self.queue("doctor")
+        return Parts(
+            redis=RedisCheckup(self.redis, self.keys, self.workers, self.live_leases),
+            mongo=MongoCheckup(self.database),
+            scans=RedisScans(self.redis, self.keys),
+            mending=RedisMending(self.redis, self.keys),
+            original=MongoCatalogue(self.database, self.namespace),
+            copy=RedisCatalogue(self.redis, self.keys),
+            queue=queue,
+            ledger=self.ledger,
+            shards=self.shards,
+            recount=self.recount,
+            status=lambda name: self.board.read([name])[name],
+            set_up=queue.set_up,
+            restore_letters=partial(restore_letters, self.letters, self.shards.records),
+        )
 
     def set_up(self, definition: Definition) -> None:
         """Indexes and group of one import; safe to repeat, and by many at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pymongo import ASCENDING, GEOSPHERE, IndexModel
@@ -42,6 +43,16 @@ def set_up(database: Database[Document], collection: str) -> None:
     with mongo_errors():
         for name, indexes in (*_OWN.items(), (collection, _RECORDS)):
             _ensure(database, name, indexes)
+
+
+def missing_indexes(database: Database[Document], collections: Sequence[str]) -> list[str]:
+    """Of those that imports storing into `collections` need, as collection.index."""
+    with mongo_errors():
+        missing = []
+        for name, indexes in (*_OWN.items(), *((collection, _RECORDS) for collection in collections)):
+            there = _indexes(database, name).values()
+            missing += [f"{name}.{one.document['name']}" for one in indexes if not any(_serves(each, one) for each in there)]
+    return missing
 
 
 def refuse_foreign_collection(database: Database[Document], collection: str) -> None:

@@ -110,7 +110,8 @@ class RedisPlaces:
 def _place(kind: str, time: tuple[int, int], first: Any, second: Any) -> Place | None:
     """A reply may be an error: there is no group, or the place is none of ours. Then there is nothing."""
     if kind == "d":
-        return _delayed(first, second, time) if isinstance(first, float) else None
+        progress = second if isinstance(second, bytes) else None
+        return _delayed(first, progress, time) if isinstance(first, float) else None
     if not isinstance(first, list) or not first:
         return None
     if kind == "x":

@@ -19,8 +19,15 @@ class Recount:
     counters: Counters
 
     def rebuild(self, import_name: str) -> bool:
-        """After Redis lost its memory, and before anything is queued. Of several who do it at once the first wins."""
+        """After Redis lost its memory, and before anything is queued. Of several who do it at once the first wins.
+
+        A page that somebody has in hand meanwhile must not come into the ledger between what is counted here and what the
+        shard is queued with.
+        """
         seen = self.counters.read(import_name)
+        if "since" in seen:
+            return False
+        self.ledger.disown(import_name)
         totals = self.ledger.totals(import_name)
         dead = {"dead_lettered": str(totals.states["failed"])}
         return self.counters.replace(import_name, seen, _of_shards(totals) | _of_run(totals) | dead)

@@ -18,6 +18,7 @@ from . import output
 from .consume import consume
 from .demo import demo
 from .dlq import dlq
+from .doctor import doctor
 from .options import Globals, setting
 from .pause import pause, resume
 from .produce import produce
@@ -60,7 +61,7 @@ def cli(ctx: click.Context, file: Any, namespace: str, log_format: str, verbose:
     ctx.obj = Globals(namespace, log_format, verbose - quiet, file)
 
 
-for _command in (produce, consume, status, shards, dlq, pause, resume, setup, services, demo):
+for _command in (produce, consume, status, shards, dlq, pause, resume, setup, doctor, services, demo):
     cli.add_command(_command)
 
 

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import redis
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from streams_importer.adapters.redis_keys import GROUP
 from streams_importer.adapters.redis_queue import RedisQueue
@@ -60,7 +62,7 @@ class Clinic:
         wiring.recount.rebuild("a")
         self.worker.enqueue("a", [QueuedShard(key, rows[key].job) for key in KEYS], RUN, begins=True)
         leases = {lease.shard_key: lease for lease in self.worker.claim(["a"], len(KEYS)).leases}
-        wiring.ledger.start(list(leases.values()), wiring_time())
+        wiring.ledger.start(list(leases.values()), datetime.now(UTC))
         self.worker.start([leases[LEASED]])
         self.finish(leases[DONE])
         wiring.ledger.put_back([(leases[DELAYED], SOME, 1, WHY)])
@@ -84,11 +86,10 @@ class Clinic:
 
     def finish_all(self) -> None:
         """Whatever is in flight ends well, by hand of one worker."""
-        for key in (DELAYED,):
-            self.redis.zadd(self.a.delayed, {key: 1}, xx=True)
+        self.redis.zadd(self.a.delayed, {DELAYED: 1}, xx=True)
         self.worker.promote("a", 100)
         leases = [self.leased, *self.worker.claim(["a"], 100).leases]
-        self.wiring.ledger.start(leases, wiring_time())
+        self.wiring.ledger.start(leases, datetime.now(UTC))
         for lease in leases:
             self.finish(lease)
 
@@ -110,12 +111,6 @@ class Clinic:
         command = [sys.executable, "-m", "streams_importer", "doctor", *arguments]
         settings = {**self.environment, **environment}
         return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
-
-
-def wiring_time() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
 
 
 @pytest.fixture
@@ -152,7 +147,7 @@ def lose_the_group(clinic: Clinic) -> None:
 
 
 def lose_everything_of_it(clinic: Clinic) -> None:
-    clinic.redis.delete(*[getattr(clinic.a, name) for name in ("shards", "places", "progress", "delayed", "counters")])
+    clinic.redis.delete(*[getattr(clinic.a, name) for name in ("shards", "places", "progress", "delayed", "counters", "dead")])
 
 
 def forget_a_place(clinic: Clinic) -> None:
@@ -245,7 +240,7 @@ def leave_an_unbelievable_heartbeat_behind(clinic: Clinic) -> None:
     [
         (lose_the_group, "a: group", "made"),
         (lose_everything_of_it, "a: lost shards", "4 queued"),
-        (lose_everything_of_it, "a: counters", "rebuilt from the ledger"),
+        (lose_everything_of_it, "a: counters", "rebuilt from the ledger, with 1 dead letter"),
         (forget_a_place, "a: entries", "1 put in their place or dropped"),
         (delete_an_entry, "a: lost shards", "1 queued"),
         (delete_an_entry, "a: places", ""),
@@ -310,7 +305,7 @@ def test_after_a_fix_every_shard_is_claimed_once_and_the_counters_come_out_right
     still_held = clinic.worker.renew([clinic.leased]) == [True]
     got = [lease.shard_key for lease in leases] + [LEASED] * still_held
     assert sorted(got) == sorted([QUEUED, LEASED, DELAYED, NEXT])
-    clinic.wiring.ledger.start(leases, wiring_time())
+    clinic.wiring.ledger.start(leases, datetime.now(UTC))
     clinic.worker = others
     for lease in leases:
         clinic.finish(lease)
@@ -324,6 +319,19 @@ def test_after_a_fix_every_shard_is_claimed_once_and_the_counters_come_out_right
     assert status.run is not None
     assert (status.run.total, status.run.done) == (6, 5)
     assert clinic.redis.hlen(clinic.a.progress) == 0
+
+
+def test_after_a_flush_everything_is_put_back(clinic: Clinic) -> None:
+    clinic.wiring.imports.pause("a", PAUSE)
+    clinic.redis.flushall()
+    assert {"a: definition", "a: pause", "a: group", "a: lost shards", "a: counters", "a: failed shards"} <= set(clinic.wrong())
+    done = clinic.fix()
+    assert done["a", "counters"] == "rebuilt from the ledger, with 1 dead letter"
+    assert done["a", "lost shards"] == "4 queued"
+    clinic.wiring.imports.pause("a", None)
+    clinic.beat("w:1")
+    assert clinic.wrong() == {}
+    assert clinic.wiring.letters.find("a", [DEAD])
 
 
 def test_counters_are_judged_and_put_right_when_nothing_is_in_flight(clinic: Clinic) -> None:
@@ -438,22 +446,47 @@ def test_before_anything_was_set_up_only_that_is_wrong(empty: Clinic) -> None:
     assert "there is no import 'nowhere'" in ended.stderr
 
 
-def test_a_user_who_may_not_ask_for_settings_sees_unknown_and_no_traceback(clinic: Clinic, redis_url: str) -> None:
-    clinic.redis.acl_setuser("modest", enabled=True, passwords=["+pw"], keys=["*"], channels=["*"], categories=["+@all"],
-                             commands=["-config", "-info"])  # fmt: skip
+ALL = {"version", "eviction", "memory", "persistence", "role", "clients"}
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "unknown"),
+    [(["-config", "-info"], ALL), (["-info"], ALL - {"eviction", "persistence"}), (["-config"], {"memory"})],
+)
+def test_what_a_redis_user_may_not_ask_for_is_unknown_with_the_reason(
+    clinic: Clinic, redis_url: str, forbidden: list[str], unknown: set[str]
+) -> None:
+    user: Any = {"enabled": True, "passwords": ["+pw"], "keys": ["*"], "channels": ["*"]}
+    clinic.redis.acl_setuser("modest", **user, categories=["+@all"], commands=forbidden)
     try:
         url = redis_url.replace("unix://", "unix://modest@") + "?password=pw"
-        ended = clinic.command("--json", REDIS_URL=url)
-        found = {(one["area"], one["import"], one["check"]): one for one in json.loads(ended.stdout)["checks"]}
-        for check in ("version", "eviction", "memory", "persistence", "role", "clients"):
-            one = found["Redis", None, check]
-            assert one["state"] == ("ok" if check == "eviction" and "CONFIG" not in one["found"] else "unknown"), one
-            assert "INFO: " in one["found"]
-            assert "modest" not in one["found"] or "permission" in one["found"].lower()
-        assert found["import", "a", "places"]["state"] == "ok"
-        assert "Traceback" not in ended.stderr
+        ended = clinic.command("--fix", "--json", REDIS_URL=url)
     finally:
         clinic.redis.acl_deluser("modest")
+    assert (ended.returncode, ended.stderr) == (1, ""), "there is a dead letter"
+    found = json.loads(ended.stdout)["checks"]
+    of_redis = {one["check"]: one for one in found if one["area"] == "Redis"}
+    assert {check for check, one in of_redis.items() if one["state"] == UNKNOWN} == unknown
+    assert all("permission" in of_redis[check]["found"] for check in unknown - {"memory"})
+    assert {one["check"] for one in found if one["state"] == WRONG} == {"dead letters"}
+
+
+def test_what_a_mongodb_user_may_not_ask_for_is_unknown_with_the_reason(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = Database.command
+
+    def refused(self: Database[Any], name: str, *arguments: Any, **options: Any) -> Any:
+        if name in ("serverStatus", "dbStats"):
+            raise OperationFailure(f"not authorized on test to execute {name}", 13)
+        if name == "buildInfo":
+            raise OperationFailure("no such command", 59)
+        return command(self, name, *arguments, **options)
+
+    monkeypatch.setattr(Database, "command", refused)
+    found = clinic.examine()
+    for check in ("version", "connections", "storage"):
+        assert found[f"MongoDB: {check}"].verdict.state == UNKNOWN
+        assert "not authorized" in found[f"MongoDB: {check}"].verdict.found
+    assert found["MongoDB: replica set"].verdict.state == OK
 
 
 def test_a_wrong_password_is_a_wrong_row(clinic: Clinic, redis_url: str) -> None:
@@ -478,7 +511,7 @@ def test_servers_that_are_down_are_wrong_rows(own_servers: EmbeddedServers) -> N
         assert (shown["wrong"], shown["ok"]) == (2, 0)
         own_servers.start_redis()
         found = clinic.examine()
-        assert [subject for subject, one in found.items() if one.verdict.state == WRONG] == ["MongoDB: reachable"]
+        assert set(clinic.wrong()) == {"MongoDB: reachable"}
         assert found["a: places"].verdict.state == OK
     finally:
         clinic.close()
@@ -565,4 +598,3 @@ def test_the_command_fixes_and_shows_what_it_did(clinic: Clinic) -> None:
     assert fixed == {"group": "made", "places": "1 swept"}
     assert ended.returncode == 1, "there is a dead letter"
     assert {one["check"] for one in shown["checks"] if one["state"] == "wrong"} == {"dead letters"}
-    assert replace(Definition("a")) == clinic.wiring.imports.find("a")

@@ -67,7 +67,7 @@ def refused(ended: Ended) -> str:
 
 def test_the_commands_of_this_issue_are_there() -> None:
     assert set(COMMANDS) == {
-        "", "produce", "consume", "status", "pause", "resume", "setup", "demo",
+        "", "produce", "consume", "status", "pause", "resume", "setup", "doctor", "demo",
         "dlq", "dlq list", "dlq show", "dlq replay", "dlq purge", "dlq export",
         "shards", "shards list", "shards show", "shards cancel", "services", "services status", "services stop",
     }  # fmt: skip

@@ -132,7 +132,9 @@ def test_counters_that_agree_with_the_ledger_are_left_alone(scene: Scene) -> Non
     assert not audited(scene, split="0"), "none at all may be written or not"
 
 
-@pytest.mark.parametrize("wrong", [{"done": "1"}, {"done": ""}, {"inserted": "7"}, {"run_done": "9"}, {"run_left": "1"}, {"cancelled": "2"}])
+@pytest.mark.parametrize(
+    "wrong", [{"done": "1"}, {"done": ""}, {"inserted": "7"}, {"run_done": "9"}, {"run_left": "1"}, {"cancelled": "2"}]
+)
 def test_counters_that_do_not_agree_are_put_right(scene: Scene, wrong: dict[str, str]) -> None:
     scene.plan("done", "done", "failed")
     scene.recount.rebuild("a")

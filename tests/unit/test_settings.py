@@ -205,7 +205,7 @@ def test_the_default_label_of_a_worker_is_the_dyno_then_the_pod_then_the_host() 
 def test_every_setting_reads_its_own_variable_and_everything_else_reads_none() -> None:
     acts = {"again", "missing", "until_empty", "all_", "json_", "countries", "bbox", "grid", "id_range", "from_", "to",
             "window_s", "wait", "dry_run", "yes", "check", "max_dead", "limit", "reason", "verbose", "quiet",
-            "states", "filters", "with_payload", "path", "version", "points", "workers", "seed"}  # fmt: skip
+            "states", "filters", "fix", "with_payload", "path", "version", "points", "workers", "seed"}  # fmt: skip
     for name, option in parameters():
         if option.name in acts or option.name == "help":
             assert option.envvar is None, (name, option.name)
