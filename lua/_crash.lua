@@ -1,4 +1,4 @@
--- Who is charged with a crash: a shard that had been started, by the very worker that let its lease run out, when that worker's
+-- Who is charged with a crash: a shard that had been started, under the very lease that ran out, when that worker's
 -- heartbeat is gone as well although the server was there all the time. A worker that lives has merely lost this lease.
 --@include _now
 --@include _progress
@@ -13,10 +13,10 @@ local function is_gone(workers, owner, lease_ms)
 end
 
 -- Returns the shard's progress as it is stored now. Whoever started it does not have it any more.
-local function charge(progress_key, shard, owner, is_crash)
+local function charge(progress_key, shard, lease, is_crash)
   local progress = load_progress(progress_key, shard)
   if not progress or progress.started == nil then return redis.call('HGET', progress_key, shard) or '' end
-  if is_crash and progress.started == owner then progress.crashes = progress.crashes + 1 end
+  if is_crash and progress.started == lease then progress.crashes = progress.crashes + 1 end
   progress.started = nil
   save_progress(progress_key, shard, progress)
   return redis.call('HGET', progress_key, shard)

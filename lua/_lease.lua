@@ -6,6 +6,11 @@ local function lease_is_held(stream, group, consumer, entry, count)
   return pending[1][2] == consumer and pending[1][4] == tonumber(count)
 end
 
+-- Nobody else ever has a lease of this name.
+local function lease_name(consumer, count)
+  return consumer .. ' ' .. count
+end
+
 -- Begins a new lease for the same owner. It adds nothing, so it is allowed when Redis is full; and once a script has written
 -- something, the rest of it is allowed as well. Who settles, and so makes room, begins with this.
 local function renew_lease(stream, group, consumer, entry)

@@ -11,19 +11,38 @@ local function fresh_progress(version, job, run)
     counts = {0, 0, 0, 0, 0, 0, 0, 0}}
 end
 
-local function load_progress(key, shard)
-  local stored = redis.call('HGET', key, shard)
-  if not stored then return nil end
-  local ok, progress = pcall(cjson.decode, stored)
-  if not ok or type(progress) ~= 'table' or type(progress.page) ~= 'number' or type(progress.counts) ~= 'table' then
-    return nil
-  end
+-- What is no number of ours can neither be counted with nor written again: JSON knows no infinity.
+local function is_count(value)
+  return type(value) == 'number' and value >= 0 and value < 2 ^ 53 and value == math.floor(value)
+end
+
+local function read_counts(stored)
+  local counts = {}
   for i = 1, #COUNT_NAMES do
-    if type(progress.counts[i]) ~= 'number' then return nil end
+    if type(stored) ~= 'table' or not is_count(stored[i]) then return nil end
+    counts[i] = stored[i]
   end
-  -- Older versions of us do not count crashes, and whoever else writes here may write anything.
-  if type(progress.crashes) ~= 'number' then progress.crashes = 0 end
-  return progress
+  return counts
+end
+
+-- What a newer version of us wrote is left to it.
+local function is_of_newer_version(key, shard, version)
+  local stored = string.match(redis.call('HGET', key, shard) or '', '"v":(%d+)')
+  return stored ~= nil and tonumber(stored) > tonumber(version)
+end
+
+-- Only what we would write ourselves, or nothing: the ledger knows the shard, too.
+local function load_progress(key, shard)
+  local ok, stored = pcall(cjson.decode, redis.call('HGET', key, shard) or '')
+  if not ok or type(stored) ~= 'table' then return nil end
+  local counts = read_counts(stored.counts)
+  local is_whole = counts and is_count(stored.v) and is_count(stored.page) and is_count(stored.attempts)
+    and type(stored.job) == 'string' and type(stored.run) == 'string' and type(stored.cursor) == 'string'
+  if not is_whole then return nil end
+  return {v = stored.v, job = stored.job, run = stored.run, attempts = stored.attempts, page = stored.page,
+    cursor = stored.cursor, counts = counts,
+    crashes = is_count(stored.crashes) and stored.crashes or 0, -- older versions of us do not count them
+    started = type(stored.started) == 'string' and stored.started or nil}
 end
 
 local function save_progress(key, shard, progress)

@@ -28,8 +28,10 @@ local group, consumer, entry, count, shard, job, run, version, page, cursor, cou
 if not lease_is_held(stream, group, consumer, entry, count) then return 0 end
 renew_lease(stream, group, consumer, entry)
 local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
-if tonumber(page) > progress.page then has_moved(counters) end
+if tonumber(page) > progress.page then
+  has_moved(counters)
+  progress.crashes = 0
+end
 set_totals(counters, progress, tonumber(page), cursor, cjson.decode(counts))
-progress.crashes = 0
 save_progress(progress_key, shard, progress)
 return 1

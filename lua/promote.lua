@@ -9,6 +9,7 @@
   KEYS[5]  counters hash
   ARGV[1]  most shards to promote
   ARGV[2]  control channel
+  ARGV[3]  newest version the caller understands
   Returns  how many went back onto the stream
 ]]
 --@include _now
@@ -28,7 +29,8 @@ for _, shard in ipairs(due) do
     redis.call('HSET', places, shard, on_stream(entry))
     promoted = promoted + 1
   end
-  redis.call('ZREM', delayed, shard)
+  local is_left = not progress and is_of_newer_version(progress_key, shard, ARGV[3])
+  if not is_left then redis.call('ZREM', delayed, shard) end
 end
 if promoted > 0 then
   if was_empty then has_moved(counters) end

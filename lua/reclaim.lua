@@ -35,7 +35,7 @@ local owners = {}
 local stale = redis.pcall('XPENDING', stream, group, 'IDLE', min_idle, cursor == '0-0' and '-' or cursor, '+', most * 10)
 if stale.err then return {0, {}, 0, '0-0'} end
 for _, item in ipairs(stale) do
-  owners[item[1]] = {name = item[2], is_crash = item[3] <= tonumber(there) and is_gone(workers, item[2], tonumber(min_idle))}
+  owners[item[1]] = {lease = lease_name(item[2], item[4]), is_crash = item[3] <= tonumber(there) and is_gone(workers, item[2], tonumber(min_idle))}
 end
 
 -- Redis 6.2 hands deleted entries over as nothing, without their id; they are found as ours and acknowledged. Redis 7 has
@@ -60,7 +60,7 @@ for _, entry in ipairs(scan[2]) do
     local row, why = claimed_row(1, stream, places, progress, group, version, entry[1], entry[2], pending[4])
     if row then
       local owner, shard = owners[entry[1]], as_map(entry[2])['shard']
-      if owner and row[5] ~= '' then row[5] = charge(progress, shard, owner.name, owner.is_crash) end
+      if owner and row[5] ~= '' then row[5] = charge(progress, shard, owner.lease, owner.is_crash) end
       rows[#rows + 1] = row
     elseif why == 'newer' then
       too_new = too_new + 1

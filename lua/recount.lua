@@ -1,6 +1,6 @@
 --[[
-  recount: replace counters by what the ledger adds up to, if nothing was counted since they were read. Where there are
-  counters this is allowed only while nothing is in flight: what is being settled is in the ledger first.
+  recount: replace counters by what the ledger adds up to. Where there are counters this is allowed only while nothing is in
+  flight and when nothing was counted since they were read: what is being settled is in the ledger first.
 
   KEYS[1]  counters hash
   KEYS[2]  shards stream
@@ -13,10 +13,11 @@
 
 local counters, stream, delayed = KEYS[1], KEYS[2], KEYS[3]
 local wanted_from = 2 + tonumber(ARGV[1])
-local is_known = redis.call('HEXISTS', counters, 'since') == 1
-if is_known and (redis.call('XLEN', stream) > 0 or redis.call('ZCARD', delayed) > 0) then return 0 end
-for i = 2, wanted_from - 1, 2 do
-  if (redis.call('HGET', counters, ARGV[i]) or '') ~= ARGV[i + 1] then return 0 end
+if redis.call('HEXISTS', counters, 'since') == 1 then
+  if redis.call('XLEN', stream) > 0 or redis.call('ZCARD', delayed) > 0 then return 0 end
+  for i = 2, wanted_from - 1, 2 do
+    if (redis.call('HGET', counters, ARGV[i]) or '') ~= ARGV[i + 1] then return 0 end
+  end
 end
 for i = wanted_from, #ARGV, 2 do
   redis.call('HDEL', counters, ARGV[i])

@@ -13,6 +13,7 @@
 
 local places, dead = KEYS[1], KEYS[2]
 local most, size = tonumber(ARGV[1]), tonumber(ARGV[2])
+redis.call('HDEL', places, '') -- a script that frees first is not refused by a full Redis
 local results = {}
 for i = 3, #ARGV, size + 1 do
   local shard = ARGV[i]

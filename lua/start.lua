@@ -22,7 +22,7 @@ for i = 4, #ARGV, 5 do
   if held then
     renew_lease(stream, group, consumer, entry)
     local progress = load_progress(progress_key, shard) or fresh_progress(version, job, run)
-    progress.started = consumer
+    progress.started = lease_name(consumer, count)
     save_progress(progress_key, shard, progress)
   end
   results[#results + 1] = held and 1 or 0

@@ -207,6 +207,9 @@ class Ledger(Protocol):
 
     def has_pending(self, import_name: str) -> bool: ...
     def totals(self, import_name: str) -> LedgerTotals: ...
+    def disown(self, import_name: str) -> None:
+        """Redis has lost all leases: whoever still works on a shard can change nothing in its row any more."""
+
     def start(self, leases: Sequence[Lease], until: datetime) -> None: ...
     def checkpoint(self, lease: Lease, checkpoint: Checkpoint, until: datetime) -> bool:
         """False when the row is another round's or final: the lease is lost."""
@@ -230,8 +233,8 @@ class Counters(Protocol):
 
     def read(self, import_name: str) -> dict[str, str]: ...
     def replace(self, import_name: str, seen: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-        """Sets the wanted ones. False, and nothing changed, when one of the seen has changed meanwhile, or when shards are in
-        flight although there were counters."""
+        """Sets the wanted ones. Where there are counters: False, and nothing changed, when one of the seen has changed
+        meanwhile, or when shards are in flight."""
 
 
 # Single shards, for people: where they are, and how they are taken back.

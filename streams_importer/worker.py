@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from .adapters.child_process import ChildProcess
 from .adapters.mongo_sink import MongoSink
+from .adapters.redis_budget import HOLD_MESSAGE
 from .adapters.redis_control import ControlListener
 from .adapters.redis_queue import RedisQueue
 from .adapters.redis_workers import RedisWorkers
@@ -59,7 +60,7 @@ class Worker:
         self._queue = queue
         self._keeper = LeaseKeeper(keeper_queue, wiring.outages, self._beat, self._longest_lease, self._failed)
         sink: Sink = _MeteredSink(MongoSink(wiring.database), self._meter)
-        self._apart = ApartImporter(queue, wiring.ledger, wiring.outages, self._launch)
+        self._apart = ApartImporter(queue, wiring.ledger, wiring.outages, self._launch, self._rates)
         ahead = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
         parts = WorkerParts(
             queue=queue,
@@ -105,6 +106,9 @@ class Worker:
     def _launch(self, lease: Lease, definition: Definition) -> ChildProcess:
         return launch(self._wiring, lease, definition, self.consumer.definitions)
 
+    def _rates(self) -> dict[str, str]:
+        return {name: definition.rate for name, definition in self.consumer.definitions.items()}
+
     def _failed(self, error: Exception) -> None:
         """A thread that a worker cannot do without has ended: the worker stops, and says why."""
         self.error = error
@@ -112,7 +116,8 @@ class Worker:
 
     def _heard(self, message: str) -> None:
         self._wiring.heard(message)
-        self._apart.heard(message)
+        if message.startswith(HOLD_MESSAGE):  # all that a child listens for
+            self._apart.heard(message)
         self.consumer.heard(message)
         if message == CANCEL:
             self._keeper.hurry()

@@ -12,21 +12,30 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..domain.model import Abandoned, Completed, Crashed, Dead, Outcome, Released, Retry
+from ..domain.model import Abandoned, Completed, Crashed, Dead, Failure, Outcome, Released, Retry
+from ..domain.text import plain
 from ..ports import EventSink
 
 MAX_LINE = 1024 * 1024
 LAST_WORDS_S = 5.0
+OBEYS_S = 10.0
 
 OUTCOMES: dict[str, type[Outcome]] = {kind.__name__: kind for kind in (Completed, Retry, Dead, Crashed, Released, Abandoned)}
 
 
 def dump_outcome(outcome: Outcome) -> dict[str, Any]:
+    """What went wrong may quote anything: it is made one plain line before it is told."""
+    for name in ("failure", "refused"):
+        failure = getattr(outcome, name, None)
+        if isinstance(failure, Failure):
+            told = Failure(plain(failure.code), plain(failure.message), failure.status)
+            outcome = replace(outcome, **{name: told})  # type: ignore[arg-type]
     return {"kind": type(outcome).__name__, "outcome": msgspec.to_builtins(outcome)}
 
 
@@ -44,7 +53,11 @@ class ChildProcess:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, **environment},
         )
-        self._tell(job)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already
+            self._process.stdin.write(msgspec.json.encode(job) + b"\n")
+            self._process.stdin.flush()
+        os.set_blocking(self._process.stdin.fileno(), False)
 
     @property
     def how_it_ended(self) -> str:
@@ -59,16 +72,23 @@ class ChildProcess:
         assert self._process.stdout is not None
         outcome = None
         while line := self._process.stdout.readline(MAX_LINE):
-            said = _read(line)
-            if said.get("kind") in OUTCOMES:
-                outcome = msgspec.convert(said["outcome"], OUTCOMES[said["kind"]])
-            elif isinstance(said.get("event"), str):
-                self._events(said["event"], level=said.get("level", "info"), **said.get("details", {}))
+            with suppress(msgspec.MsgspecError, ValueError, TypeError, KeyError):  # it may be dying, and say anything
+                said = msgspec.json.decode(line, type=dict[str, Any])
+                if "kind" in said:
+                    outcome = msgspec.convert(said["outcome"], OUTCOMES[said["kind"]])
+                else:
+                    self._events(said["event"], level=said.get("level", "info"), **said.get("details", {}))
         self._wait()
         return outcome
 
     def cancel(self, reason: str) -> None:
-        self._tell({"cancel": reason})
+        """It is given some time to obey."""
+        if self._tell({"cancel": reason}):
+            timer = threading.Timer(OBEYS_S, self._process.kill)
+            timer.daemon = True
+            timer.start()
+        else:
+            self._process.kill()
 
     def hear(self, message: str) -> None:
         self._tell({"heard": message})
@@ -88,15 +108,12 @@ class ChildProcess:
             self._process.kill()
             self._process.wait()
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _tell(self, message: Mapping[str, Any]) -> bool:
+        """Never waits: whoever tells has other shards to look after. A line this short is written as a whole or not at all.
+        False when the child does not listen."""
         assert self._process.stdin is not None
-        with self._lock, suppress(OSError, ValueError):  # it may have ended
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            self._process.stdin.flush()
-
-
-def _read(line: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.MsgspecError, ValueError):
-        return {}
+        try:
+            with self._lock:
+                return os.write(self._process.stdin.fileno(), msgspec.json.encode(message) + b"\n") > 0
+        except (OSError, ValueError):  # its pipe is full, or it has ended
+            return False

@@ -92,6 +92,11 @@ class MongoLedger:
             of_import = {"$match": {"namespace": self._namespace, "import": import_name}}
             return read_totals(self._collection.aggregate([of_import, {"$group": group}]))
 
+    def disown(self, import_name: str) -> None:
+        leased = {"namespace": self._namespace, "import": import_name, **OPEN, "leaseOwner": {"$ne": None}}
+        with mongo_errors():
+            self._collection.update_many(leased, {"$set": {"status": "pending", **NOT_LEASED}})
+
     def start(self, leases: Sequence[Lease], until: datetime) -> None:
         """Whoever held the shard before can change nothing in its row any more."""
         if leases:

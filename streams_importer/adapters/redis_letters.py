@@ -68,7 +68,7 @@ class RedisLetters:
         places = [keys.shards, keys.places, keys.progress, keys.dead, keys.counters, keys.delayed]
         flags = self._flags("replay", places, args)
         if letters and not flags:
-            raise Uncounted(f"{import_name}: Redis has no counters")
+            raise Uncounted(import_name)
         return flags
 
     def purge(self, import_name: str, entries: Sequence[str]) -> list[bool]:

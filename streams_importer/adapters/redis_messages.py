@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -44,12 +44,15 @@ def dump_checkpoint(checkpoint: Checkpoint) -> list[str | int]:
     return [checkpoint.page, dump_cursor(checkpoint.cursor), dump_counts(checkpoint.counts)]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
 class _Progress(msgspec.Struct):
-    page: int
+    page: _Count
     cursor: str
-    counts: list[int]
-    attempts: int
-    crashes: int = 0
+    counts: list[_Count]
+    attempts: _Count
+    crashes: _Count = 0
 
 
 class _Job(msgspec.Struct):
@@ -94,7 +97,7 @@ def read_entry(
         job=message["job"],
         run=message.get("run", "")[:MAX_FIELD],
         attempts=known.attempts if known else 0,
-        crashes=max(0, known.crashes) if known else 0,
+        crashes=known.crashes if known else 0,
         checkpoint=Checkpoint(known.page, load_cursor(known.cursor), Counts(*known.counts)) if known else Checkpoint(),
         was=message["was"] if message.get("was") in FINAL_STATES else "",
     )

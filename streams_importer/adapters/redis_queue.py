@@ -69,7 +69,7 @@ class RedisQueue:
         places = [keys.shards, keys.places, keys.progress, keys.counters, keys.delayed, keys.dead]
         flags = self._flags("enqueue", places, args)
         if shards and not flags:
-            raise Uncounted(f"{import_name}: Redis has no counters")
+            raise Uncounted(import_name)
         return flags
 
     def announce_producer(self, import_name: str, *, is_there: bool) -> None:
@@ -83,7 +83,7 @@ class RedisQueue:
     def promote(self, import_name: str, limit: int) -> int:
         keys = self._keys.of(import_name)
         places = [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters]
-        return int(self._run("promote", places, [limit, self._keys.control]))
+        return int(self._run("promote", places, [limit, self._keys.control, self._version]))
 
     # Into a worker's hands.
 

@@ -272,6 +272,7 @@ class Consumer:
         self._parts.outages.back("MongoDB")
         for definition in self._definitions.values():
             self._parts.source_of(definition)  # a changed limit holds from now on, for those who wait for a token too
+        self._parts.apart.refreshed()
         self._tell_pauses(set(paused) & set(self._definitions))
         for lease, token in self._parts.keeper.held().items():
             if lease.import_name in paused:

@@ -45,8 +45,9 @@ class Healer:
         forgotten = self._counters.forgotten(imports)
         is_another = server != self._last_server and self._last_server != ""
         for name in imports if is_another else forgotten:
-            if name in forgotten and self._recount.rebuild(name):
-                self._restore_letters(name)
+            if name in forgotten:
+                self._restore_letters(name)  # first: who is interrupted here finds the import forgotten still
+                self._recount.rebuild(name)
             queued = self.requeue_missing(name)
             # An import that is new to Redis has nothing to heal, and a restart that kept everything is not worth a line.
             if queued:

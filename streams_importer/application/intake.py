@@ -45,19 +45,25 @@ class Intake:
                 self.settlement.follow(lease, row)
             else:
                 ready.append((lease, with_ledger(lease, row), definition))
-        self.ledger.start([lease for _, lease, _ in ready], lease_until(definition))
-        return self._started(ready)
+        return self._started(ready, lease_until(definition))
 
-    def _started(self, ready: list[tuple[Lease, Lease, Definition]]) -> list[tuple[Lease, Lease, Definition]]:
-        """Less those whose lease was lost meanwhile, and those with which nobody gets on. Suspects are started apart."""
+    def _started(self, ready: list[tuple[Lease, Lease, Definition]], until: datetime) -> list[tuple[Lease, Lease, Definition]]:
+        """Less those whose lease was lost meanwhile, and those with which nobody gets on. Suspects are started apart.
+
+        Redis first, for once: a row says who holds it, and must not be taken from the one who does.
+        """
+        queue = self.settlement.queue
         trusted = [lease for _, lease, _ in ready if not lease.crashes]
-        held = dict(zip(trusted, self.settlement.queue.start(trusted), strict=True))
+        suspects = [lease for _, lease, _ in ready if lease.crashes]
+        held = dict(zip(trusted, queue.start(trusted), strict=True)) | dict(zip(suspects, queue.renew(suspects), strict=True))
+        ready = [one for one in ready if held[one[1]]]
+        self.ledger.start([lease for _, lease, _ in ready], until)
         going = []
         for claimed, lease, definition in ready:
             if CrashPolicy(definition.max_crashes).is_hopeless(lease.crashes):
                 failure = Failure("crashed", f"{lease.crashes} workers ended while they ran it, and none stored a page of it")
                 self.settlement.settle([(Attempt(lease, definition), Crashed(lease.checkpoint, failure, lease.crashes))])
-            elif held.get(lease, True):
+            else:
                 going.append((claimed, lease, definition))
         return going
 

@@ -58,8 +58,8 @@ class Settlement:
         released: list[tuple[Lease, float]] = []
         lost: list[Lease] = []
         for attempt, outcome in ended:
-            lease, definition = attempt.lease, attempt.definition
-            match outcome if held.get(lease) else Abandoned():
+            lease, definition = _cleared(attempt.lease, outcome), attempt.definition
+            match outcome if held.get(attempt.lease) else Abandoned():
                 case Completed(checkpoint):
                     finished.append((lease, checkpoint, "done", lease.attempts, None))
                 case Retry(checkpoint, failure, wait_s):
@@ -204,6 +204,12 @@ class Settlement:
         if number:
             self.events("dead letters dropped", level="warning", import_name=import_name, dropped=number, kept=MAX_LETTERS,
                         hint="shards list --status failed shows their shards, and dlq replay still takes them")  # fmt: skip
+
+
+def _cleared(lease: Lease, outcome: Outcome) -> Lease:
+    """A shard that stored a page is no suspect any more, however the attempt ended."""
+    checkpoint = getattr(outcome, "checkpoint", lease.checkpoint)
+    return replace(lease, crashes=0) if lease.crashes and checkpoint.page > lease.checkpoint.page else lease
 
 
 def with_ledger(lease: Lease, row: LedgerRow) -> Lease:

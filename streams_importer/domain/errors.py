@@ -4,8 +4,8 @@ ImporterError
 ├── BadSetting            the user can change something: exit 2, one line
 ├── TooNew                written by a newer version of us: leave it to that version
 ├── Unavailable           a server of ours is away: wait it out, nobody is charged
-│   └── Full              Redis takes nothing more: what finishes makes room
-├── Uncounted             Redis has no counters of an import: they are rebuilt from the ledger first
+│   ├── Full              Redis takes nothing more: what finishes makes room
+│   └── Uncounted         Redis has no counters of an import: they are rebuilt from the ledger first
 ├── LeaseLost             somebody else owns the shard now: stop, settle nothing
 ├── Cancelled             the call was cut short on purpose (a stop, a lost lease)
 └── UpstreamError         the upstream answered, or failed to
@@ -43,8 +43,11 @@ class Full(Unavailable):
     """Redis is at its memory limit. Whoever settles may go on; whoever adds waits."""
 
 
-class Uncounted(ImporterError):
+class Uncounted(Unavailable):
     """Redis lost its memory of an import, or never had one: its counters come first."""
+
+    def __init__(self, import_name: str) -> None:
+        super().__init__("Redis", f"has no counters of {import_name}")
 
 
 class LeaseLost(ImporterError):

@@ -6,13 +6,14 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Protocol, cast
 
+from pymongo.errors import PyMongoError
 from redis.exceptions import RedisError
 
 from streams_importer.adapters.redis_keys import GROUP, Keys
@@ -95,7 +96,7 @@ class Driver:
         pair = Pair(self.servers.redis_url, self.mongo.mongodb_uri_of)
         self.fleet = Fleet(cast(EmbeddedServers, pair), database, self.upstream)
         self._stack.callback(self.fleet.close)
-        self._stack.callback(self.fleet.mongo.drop_database, database)
+        self._stack.callback(self._drop, database)
         self.fleet.redis.flushall()
         self.observer = Observer(self.mongo.mongodb_uri_of(database))
         self._stack.callback(self.observer.close)
@@ -106,6 +107,10 @@ class Driver:
             poison_file=self.poison_file,
         )
         self._stack.callback(self.crew.close)
+
+    def _drop(self, database: str) -> None:
+        with suppress(PyMongoError):  # a fault that was interrupted may have left it down
+            self.fleet.mongo.drop_database(database)
 
     def close(self) -> None:
         self._stack.close()
@@ -120,7 +125,7 @@ class Driver:
 
     def produce(self, *arguments: str) -> None:
         plan = ["--shard-size", str(self.size.shard_size), "--page-size", str(PAGE_SIZE), "--rate", self.size.rate]
-        self.fleet.run("produce", *plan, "--lease", f"{LEASE_S:g}s", *arguments)
+        self.fleet.run("produce", *plan, "--lease", f"{LEASE_S:g}s", "--retry-delay", "500ms", *arguments)
         self.expected_seen += self.size.points
 
     def start(self) -> None:

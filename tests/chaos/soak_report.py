@@ -62,4 +62,4 @@ class Tally:
 
     @staticmethod
     def _recovery(seconds: list[float]) -> tuple[str, str]:
-        return (f"{median(seconds):.1f}", f"{max(seconds):.1f}") if seconds else ("", "")
+        return (f"{median(seconds):.2f}", f"{max(seconds):.2f}") if seconds else ("", "")

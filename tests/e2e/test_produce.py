@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from .fleet import COMMAND, Fleet, wait_until
 
 MakeFleet = Callable[..., Fleet]
@@ -41,6 +43,7 @@ def test_a_burst_worker_stays_while_a_produce_is_held_back(fleet: MakeFleet) -> 
     assert one.redis.hget("{si}:openchargemap:counters", "producing") is None
 
 
+@pytest.mark.slow
 def test_a_held_back_produce_that_is_killed_keeps_nobody(fleet: MakeFleet) -> None:
     one = fleet(points=300)
     killed = one.start("produce", "--id-range", "0..300", "--shard-size", "10", "--rate", "500/s", "--max-backlog", "5")

@@ -15,6 +15,7 @@ SAMPLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "ocm" / "ocm-
 
 
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample of real charge points is not on this machine")
+@pytest.mark.slow
 def test_all_real_charge_points_are_imported_exactly_once(fleet: Callable[..., Fleet]) -> None:
     with gzip.open(SAMPLE, "rt", encoding="utf-8") as lines:
         pois = [json.loads(line) for line in lines]

@@ -7,6 +7,8 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from streams_importer.embedded.servers import EmbeddedServers
 
 from .fleet import Fleet, Process, wait_until
@@ -25,6 +27,7 @@ def wait_for_requests(one: Fleet, more: int) -> None:
     wait_until(lambda: len(one.asked()) >= wanted, f"{wanted} requests")
 
 
+@pytest.mark.slow
 def test_five_sigkills_lose_and_double_nothing_and_repeat_at_most_two_requests_a_slot(fleet: MakeFleet) -> None:
     one = fleet(points=10_000, seed=11)
     one.upstream.control.add_fault("slow", 0.1, times=None)  # so that a kill finds requests under way
@@ -81,6 +84,7 @@ def test_a_worker_has_at_most_four_redis_connections_whatever_its_concurrency(fl
     assert worker.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_stood_still_past_its_lease_changes_nothing_when_it_wakes(fleet: MakeFleet) -> None:
     one = fleet(points=4000, seed=13)
     slow_import(one)
@@ -112,6 +116,7 @@ def test_a_redis_outage_is_two_log_lines_and_is_waited_out(own_servers: Embedded
     assert all(row["attempts"] == 0 for row in one.db["import_windows"].find({}))
 
 
+@pytest.mark.slow
 def test_a_mongodb_outage_is_two_log_lines_and_is_waited_out(own_servers: EmbeddedServers, fleet_on: MakeFleet) -> None:
     one = fleet_on(own_servers, points=5000, seed=15)
     slow_import(one)

@@ -20,9 +20,8 @@ class FakeCounters:
 
     def replace(self, import_name: str, seen: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
         now = self.fields.setdefault(import_name, {})
-        if "since" in now and import_name in self.in_flight:
-            return False
-        if any(now.get(name, "") != seen.get(name, "") for name in wanted):
+        has_changed = any(now.get(name, "") != seen.get(name, "") for name in wanted)
+        if "since" in now and (import_name in self.in_flight or has_changed):
             return False
         now.update(wanted)
         for name in [name for name, value in now.items() if not value]:

@@ -74,6 +74,12 @@ class FakeLedger:
             max(ended, default=None) if is_over else None,
         )
 
+    def disown(self, import_name: str) -> None:
+        self._reach()
+        for place, row in self.rows.items():
+            if place[0] == import_name and self.owners.pop(place, "") and row.status not in FINAL_STATES:
+                self.rows[place] = replace(row, status="pending")
+
     def start(self, leases: Sequence[Lease], until: datetime) -> None:
         self._reach()
         for lease in leases:

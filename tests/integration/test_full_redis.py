@@ -78,29 +78,31 @@ WORK: dict[str, Callable[[Scene], object]] = {
     "renew": lambda scene: scene.worker().renew([scene.lease]) == [True],
     "checkpoint": lambda scene: scene.worker().checkpoint(scene.lease, PAGE_1),
     "retry": lambda scene: scene.worker().retry(scene.lease, PAGE_1, 60, 1),
-    "promote": lambda scene: (scene.make_due(scene.delayed.shard_key), scene.worker().promote("a", 5)) == (None, 1),
+    "promote": lambda scene: scene.worker().promote("a", 5) == 1,
     "release": lambda scene: scene.worker().release([scene.lease], LEASE_S) == [True],
     "complete": lambda scene: scene.worker().complete([(scene.lease, PAGE_2)]) == [True],
     "discard": lambda scene: scene.worker().discard([scene.lease]) == [True],
-    "dead letter": lambda scene: scene.worker().dead_letter(scene.lease, PAGE_1, WHY, 5),
+    "dead letter": lambda scene: bool(scene.worker().dead_letter(scene.lease, PAGE_1, WHY, 5)),
     "hand over": lambda scene: scene.worker().hand_over(scene.lease, STORED_VERSION + 1),
-    "beat": lambda scene: RedisWorkers(scene.client, scene.keys).beat("w:1", ["a"], 1, LEASE_S, 0.0) is None,
+    "beat": lambda scene: RedisWorkers(scene.client, scene.keys).beat("w:1", ["a"], 1, LEASE_S, 0.0),
     "token": lambda scene: RedisBudget(scene.client, scene.keys, "b", parse_limit("1000/s")).take(NEVER) > 0,
-    "hold": lambda scene: RedisBudget(scene.client, scene.keys, "b", parse_limit("1000/s")).hold(60) is None,
+    "hold": lambda scene: RedisBudget(scene.client, scene.keys, "b", parse_limit("1000/s")).hold(60),
     "pause": lambda scene: scene.catalogue.pause("a", Pause("key refused", "w:1", "now")),
     "resume": lambda scene: scene.catalogue.pause("a", None),
-    "define": lambda scene: scene.catalogue.save(Definition("a"), "run1") is None,
-    "announce a producer": lambda scene: scene.worker().announce_producer("a", is_there=True) is None,
-    "recount": lambda scene: scene.client.delete(scene.a.counters)
-    and RedisCounters(scene.client, scene.keys).replace("a", {}, {"done": "1"}),
-    "remember an answer": lambda scene: RedisCache(scene.client, scene.keys, "b").put("x", b"y", 60) is None,
+    "define": lambda scene: scene.catalogue.save(Definition("a"), "run1"),
+    "announce a producer": lambda scene: scene.worker().announce_producer("a", is_there=True),
+    "recount": lambda scene: (
+        scene.client.delete(scene.a.counters) and RedisCounters(scene.client, scene.keys).replace("a", {}, {"done": "1"})
+    ),
+    "remember an answer": lambda scene: RedisCache(scene.client, scene.keys, "b").put("x", b"y", 60),
 }
 
 
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK.keys())
 def test_a_worker_goes_on_though_redis_is_full(scene: Scene, work: Callable[[Scene], object]) -> None:
+    scene.make_due(scene.delayed.shard_key)
     scene.fill()
-    assert work(scene)
+    assert work(scene) in (None, True)
 
 
 def test_whoever_queues_shards_is_told_and_nothing_has_changed(scene: Scene) -> None:

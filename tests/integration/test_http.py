@@ -661,6 +661,35 @@ def test_every_request_takes_a_token_and_the_answer_carries_its_time(serve: Serv
     assert f"X-API-Key: {KEY}\r\n".encode() in server.requests[0]
 
 
+def test_a_request_that_had_to_wait_after_its_grant_takes_another_token(serve: Serve, client: MakeClient) -> None:
+    server, budget, cancel = serve(respond(b"[1]")), FakeBudget(), CancelToken()
+    answers = iter([True, False, False])
+    cancel.unsure_while(lambda: next(answers))
+    assert upstream_of(client(), server, budget).get("poi", {}, cancel).granted_us == 1_000_002
+    assert (budget.taken, len(server.requests)) == (2, 1)
+
+
+def test_work_that_turns_out_to_be_lost_between_grant_and_request_sends_nothing(serve: Serve, client: MakeClient) -> None:
+    server, budget, cancel = serve(respond(b"[1]")), FakeBudget(), CancelToken()
+
+    def is_unsure() -> bool:
+        cancel.cancel("lease lost")
+        return True
+
+    cancel.unsure_while(is_unsure)
+    with pytest.raises(Cancelled):
+        upstream_of(client(), server, budget).get("poi", {}, cancel)
+    assert server.requests == []
+
+
+def test_a_failure_that_says_when_to_come_back_holds_nobody_else(serve: Serve, client: MakeClient) -> None:
+    server, budget = serve(respond(b"", "500 Oh", "Retry-After: 7200")), FakeBudget()
+    with pytest.raises(Transient) as raised:
+        upstream_of(client(), server, budget).get("poi", {}, CancelToken())
+    assert raised.value.wait_s == 3600.0
+    assert budget.holds == []
+
+
 def test_without_a_key_no_key_is_sent(serve: Serve, client: MakeClient) -> None:
     server = serve(respond())
     HttpUpstream(client(), server.url, FakeBudget()).get("poi", {}, CancelToken())

@@ -168,6 +168,7 @@ def test_every_query_is_served_by_an_index(db: Db, ledger: MongoLedger) -> None:
         assert "COLLSCAN" not in str(plan)
 
 
+@pytest.mark.slow
 def test_a_killed_mongod_is_an_outage_for_ledger_and_catalogue(own_servers: EmbeddedServers) -> None:
     db = connect(own_servers.mongodb_uri, serverSelectionTimeoutMS=100)
     ledger, catalogue = MongoLedger(db, "si"), MongoCatalogue(db, "si")

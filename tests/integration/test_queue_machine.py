@@ -130,7 +130,7 @@ class QueueMachine(RuleBasedStateMachine):
             shard = self.model[lease.shard_key]
             if lease.shard_key in self.held:
                 self.late.append(self.held.pop(lease.shard_key))
-            shard.place, shard.owner, shard.has_run_out = "leased", name, False
+            shard.place, shard.owner, shard.has_run_out, shard.started_by = "leased", name, False, ""
             seen = (lease.job, lease.attempts, lease.crashes, lease.checkpoint)
             assert seen == (shard.job, shard.attempts, shard.crashes, shard.checkpoint)
             self.held[lease.shard_key] = lease

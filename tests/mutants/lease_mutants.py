@@ -41,6 +41,11 @@ LEASE_MUTANTS = [
         patch=replacing((Recount, "rebuild", lambda self, name: self.counters.replace(name, {}, {"done": ""}))),
     ),
     Mutant(
+        "taking shards from who has them in hand when Redis is flushed",
+        leases.a_page_in_hand_when_redis_is_flushed_is_counted_once,
+        patch=replacing((MongoLedger, "disown", lambda *_: None)),
+    ),
+    Mutant(
         "restoring dead letters",
         leases.dead_letters_come_back_after_a_flush,
         patch=replacing((leases, "restore_letters", lambda *_: 0)),
@@ -96,12 +101,12 @@ LEASE_MUTANTS = [
     Mutant(
         "who had started",
         leases.only_who_was_running_is_a_suspect,
-        lua=("_crash", "is_crash and progress.started == owner", "is_crash"),
+        lua=("_crash", "is_crash and progress.started == lease", "is_crash"),
     ),
     Mutant(
         "noting who starts",
         leases.who_was_running_is_a_suspect,
-        lua=("start", "progress.started = consumer", ""),
+        lua=("start", "progress.started = lease_name(consumer, count)", ""),
     ),
     Mutant(
         "the heartbeat check",
@@ -116,7 +121,7 @@ LEASE_MUTANTS = [
     Mutant(
         "a page that clears",
         leases.a_page_that_is_stored_clears_a_suspect,
-        lua=("checkpoint", "progress.crashes = 0\n", "\n"),
+        lua=("checkpoint", "  progress.crashes = 0\n", "\n"),
     ),
     Mutant(
         "the limit of crashes",

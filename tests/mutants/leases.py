@@ -24,6 +24,7 @@ from streams_importer.application.housekeeper import Housekeeper
 from streams_importer.application.intake import Intake
 from streams_importer.application.letters import restore_letters
 from streams_importer.application.outages import Outages
+from streams_importer.application.recount import Recount
 from streams_importer.application.settlement import Attempt, Settlement
 from streams_importer.application.shutdown import Shutdown
 from streams_importer.domain.errors import Cancelled, Unavailable
@@ -103,6 +104,21 @@ def a_flushed_redis_is_filled_again_from_the_ledger(world: World) -> None:
     assert (status.done, status.queued, status.records["inserted"]) == (1, 1, 3)
     assert status.run is not None
     assert (status.run.total, status.run.done, status.run.finished) == (2, 1, None)
+
+
+def a_page_in_hand_when_redis_is_flushed_is_counted_once(world: World) -> None:
+    """Its worker tells the ledger of it after the counters were rebuilt, and before the shard is queued again."""
+    ledger = planned(world, KEY)
+    zombie = started(world, "zombie")
+    ledger.start([zombie], datetime.now(UTC))
+    world.redis.flushall()
+    Recount(ledger, world.counters()).rebuild(IMPORT)
+    in_hand = Checkpoint(1, 5, Counts(inserted=10))
+    ledger.checkpoint(zombie, in_hand, datetime.now(UTC))
+    healer(world, "w:1", ledger).requeue_missing(IMPORT)
+    [lease] = world.queue("w:1").claim([IMPORT], 1).leases
+    world.queue("w:1").complete([(lease, Checkpoint(2, None, Counts(unchanged=10, inserted=5)))])
+    assert sum(RedisBoard(world.redis, KEYS).read([IMPORT])[IMPORT].records.values()) == 15
 
 
 def dead_letters_come_back_after_a_flush(world: World) -> None:

@@ -143,6 +143,14 @@ def test_weather_tells_how_long_the_upstream_asked_to_wait() -> None:
     assert raised.wait_s == 9.0
 
 
+@pytest.mark.parametrize(("headers", "wait_s"), [({"Retry-After": "7"}, 7.0), ({"Retry-After": "soon"}, None), ({}, None)])
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_failing_upstream_may_say_when_to_come_back(status: int, headers: dict[str, str], wait_s: float | None) -> None:
+    raised = error_of(classify(status, headers), status, "host")
+    assert isinstance(raised, Transient)
+    assert raised.wait_s == wait_s
+
+
 @pytest.mark.parametrize("code", sorted(_WITHOUT_STATUS))
 def test_every_other_code_makes_an_exception_of_its_own_branch(code: str) -> None:
     raised = failure(code, "host", "more")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from streams_importer.application.cancellation import CancelToken
+from streams_importer.domain.errors import Cancelled
 from streams_importer.ports import Cancel
 
 PATIENCE_S = 10.0
@@ -122,3 +125,49 @@ def test_of_many_that_cancel_at_once_one_wins_and_every_action_runs_once() -> No
         thread.join(PATIENCE_S)
     assert sorted(ran) == list(range(50))
     assert token.reason in {str(number) for number in range(8)}
+
+
+# Just before a request.
+
+
+def test_a_request_may_be_sent_while_the_work_is_surely_ours() -> None:
+    token = CancelToken()
+    assert token.may_send() is True
+    token.unsure_while(lambda: False)
+    assert token.may_send() is True
+
+
+def test_while_nobody_knows_whether_the_work_is_ours_the_request_waits_and_its_grant_is_void_then() -> None:
+    token, answers = CancelToken(), iter([True, True, False, False])
+    token.unsure_while(lambda: next(answers))
+    assert token.may_send() is False, "the time for which it was granted has passed"
+    assert token.may_send() is True
+
+
+def test_a_cancelled_request_is_not_sent() -> None:
+    token = CancelToken()
+    token.cancel("stop")
+    with pytest.raises(Cancelled):
+        token.may_send()
+
+
+def test_who_waits_to_know_whether_the_work_is_ours_is_told_by_a_cancellation() -> None:
+    token, asked, ended = CancelToken(), threading.Event(), list[str]()
+
+    def is_unsure() -> bool:
+        asked.set()
+        return True
+
+    def send() -> None:
+        try:
+            token.may_send()
+        except Cancelled:
+            ended.append("cancelled")
+
+    token.unsure_while(is_unsure)
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert asked.wait(PATIENCE_S)
+    token.cancel("lease lost")
+    sender.join(PATIENCE_S)
+    assert ended == ["cancelled"]

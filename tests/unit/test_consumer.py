@@ -25,9 +25,9 @@ from streams_importer.application.settlement import Settlement
 from streams_importer.application.shard_importer import ShardImporter
 from streams_importer.domain.definition import Definition
 from streams_importer.domain.errors import ImportRefused, ShardRefused, Transient, Unavailable
-from streams_importer.domain.model import STORED_VERSION, Checkpoint, Counts, Cursor, Failure, Lease, Page
+from streams_importer.domain.model import STORED_VERSION, Checkpoint, Completed, Counts, Cursor, Failure, Lease, Page, Released
 from streams_importer.domain.shard_key import Scope
-from streams_importer.ports import Cancel, LedgerRow, Pause, QueuedShard, Source
+from streams_importer.ports import Cancel, Claimed, LedgerRow, Pause, QueuedShard, Source
 from tests.fakes.catalogue import FakeCatalogue
 from tests.fakes.children import FakeChild
 from tests.fakes.counters import FakeCounters
@@ -84,7 +84,8 @@ class Worker:
         self.queue, self.ledger, self.sink, self.events = FakeQueue(), FlakyLedger(), FakeSink(), Events()
         self.counters, self.children = FakeCounters(), list[FakeChild]()
         self.apart: list[str] = []
-        """Shards that ran in a process of their own; the next such process is the first of `children`."""
+        """Shards that ran in a process of their own: the first of `children` until a test says otherwise."""
+        self.launch: Callable[[Lease], FakeChild] = lambda lease: self.children.pop(0)
         self.original, self.copy = FakeCatalogue(), CopyOfCatalogue(self.queue.store.paused)
         self.imports = Imports(self.original, self.copy, self.events)
         self.source: Source = EverySource()
@@ -98,7 +99,7 @@ class Worker:
 
     def _launch(self, lease: Lease, definition: Definition) -> FakeChild:
         self.apart.append(lease.shard_key)
-        return self.children.pop(0)
+        return self.launch(lease)
 
     def consumer(self, **options: Any) -> Consumer:
         parts = WorkerParts(
@@ -130,6 +131,7 @@ class Worker:
 
     def plan(self, *keys: str, name: str = "ocm") -> None:
         rows, _ = self.ledger.plan(name, keys, "run")
+        self.counters.fields.setdefault(name, {"since": "2026-02-21T12:00:00Z"})
         self.queue.enqueue(name, [QueuedShard(key, rows[key].job) for key in keys], "run")
 
     def row(self, key: str = KEYS[0], name: str = "ocm") -> LedgerRow:
@@ -556,6 +558,133 @@ def test_a_shard_of_a_dead_worker_is_reclaimed_and_goes_on_from_its_checkpoint(w
     assert source.asked == [7]
     assert worker.row().status == "done"
     assert worker.events.details("shard reclaimed") == [{"import_name": "ocm", "shard": KEYS[0], "crashes": 0}]
+
+
+# Suspects.
+
+
+def killed(worker: Worker, *keys: str, times: int = 1) -> None:
+    """These shards were running when their workers ended."""
+    worker.plan(*keys)
+    for number in range(times):
+        dead = FakeQueue(f"dead:{number}", worker.queue.store)
+        leases = dead.claim(["ocm"], len(keys)).leases or dead.reclaim("ocm", len(keys), 15.0, [], 1e9).leases
+        assert all(dead.start(leases))
+        worker.queue.store.now += 60
+
+
+def test_a_shard_that_was_running_when_its_worker_ended_runs_apart(worker: Worker) -> None:
+    source = worker.script()
+    killed(worker, KEYS[0])
+    worker.children = [FakeChild(Completed(SOME))]
+    run_until_idle(worker.consumer())
+    assert (worker.apart, source.asked) == ([KEYS[0]], [])
+    assert worker.row().status == "done"
+    assert worker.events.details("shard reclaimed") == [{"import_name": "ocm", "shard": KEYS[0], "crashes": 1}]
+
+
+def test_its_neighbours_that_were_never_started_run_as_always(worker: Worker) -> None:
+    worker.plan(*KEYS[:2])
+    dead = FakeQueue("dead:1", worker.queue.store)
+    dead.start(dead.claim(["ocm"], 2).leases[:1])
+    worker.queue.store.now += 60
+    worker.children = [FakeChild(Completed(SOME))]
+    run_until_idle(worker.consumer())
+    assert worker.apart == KEYS[:1]
+    assert [worker.row(key).status for key in KEYS[:2]] == ["done", "done"]
+
+
+def test_the_one_that_kills_its_process_is_dead_lettered_and_its_neighbours_are_done(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    killed(worker, *KEYS)
+    poison, consumer = KEYS[1], worker.consumer(concurrency=1)
+    worker.launch = lambda lease: FakeChild(None if lease.shard_key == poison else Completed(SOME))
+    for _ in range(3 * OCM.max_crashes):
+        run_until_idle(consumer)
+        worker.queue.store.now += 3600
+    assert [worker.row(key).status for key in KEYS] == ["done", "failed", "done"]
+    assert (worker.row(poison).crashes, worker.row(poison).attempts) == (OCM.max_crashes, 0)
+    assert worker.apart.count(poison) == OCM.max_crashes - 1, "the crash that made it a suspect counts"
+    assert [letter.shard_key for letter in worker.queue.dead_letters("ocm", 10)] == [poison]
+
+
+def test_a_stop_gives_a_suspect_back_at_no_cost(worker: Worker) -> None:
+    killed(worker, KEYS[0])
+    child = FakeChild(waits=True, on_cancel=Released(SOME))
+    worker.children = [child]
+    consumer = worker.consumer()
+    consumer.run_once()
+    assert child.ran.wait(PATIENCE_S)
+    worker.stop.cancel("stop")
+    assert consumer.drain()
+    assert child.told == ["cancel stop"]
+    assert (worker.row().status, worker.row().attempts, worker.row().checkpoint) == ("pending", 0, SOME)
+    assert [entry.owner for entry in worker.queue.store.entries.values()] == ["released"]
+
+
+# What Redis lost.
+
+
+def test_entries_that_were_deleted_are_put_back_from_the_ledger(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.plan(KEYS[0])
+    worker.queue.store.entries.clear()
+    worker.queue.store.places.clear()
+    consumer = worker.consumer()
+    claim = worker.queue.claim
+
+    def once(imports: Sequence[str], limit: int) -> Claimed:
+        monkeypatch.setattr(worker.queue, "claim", claim)
+        return Claimed([], [], deleted=1)
+
+    monkeypatch.setattr(worker.queue, "claim", once)
+    assert consumer.run_once() == 1
+    run_until_idle(consumer)
+    assert worker.row().status == "done"
+
+
+def test_while_nothing_was_deleted_the_ledger_is_not_read_over_and_over(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    worker.ledger.plan("ocm", KEYS[:1], "run")
+    consumer = worker.consumer()
+    for _ in range(5):
+        assert consumer.run_once() == 0
+    assert worker.row().status == "pending", "it is looked for from time to time only"
+
+
+def test_after_a_flush_shards_counters_and_pauses_come_back_without_hands(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    worker.imports.save(Definition("other"), "run")
+    worker.plan(*KEYS)
+    worker.plan(KEYS[0], name="other")
+    worker.imports.pause("other", Pause("by hand", "me", "now"))
+    consumer = worker.consumer(concurrency=1)
+    run_until_idle(consumer)
+    worker.ledger.plan("ocm", ["ids:30..40"], "run")
+    store = worker.queue.store
+    for lost in (store.entries, store.places, store.progress, store.paused, worker.counters.fields, worker.copy.pauses):
+        lost.clear()
+    consumer.run_once()
+    run_until_idle(consumer)
+    assert worker.row("ids:30..40").status == "done"
+    assert worker.counters.read("ocm")["done"] == "3"
+    assert worker.copy.pauses["other"].reason == "by hand"
+    assert worker.row(name="other").status == "pending"
+    assert [details["import_name"] for details in worker.events.details("healed what Redis had lost")] == ["ocm", "other"]
+
+
+def test_a_worker_with_nothing_to_do_puts_wrong_counters_right(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker.plan(KEYS[0])
+    run_until_idle(worker.consumer())
+    worker.counters.fields["ocm"]["done"] = "7"
+    for name in ("HOUSEKEEPING_S", "SLOW_HOUSEKEEPING_S"):
+        monkeypatch.setattr(f"streams_importer.application.consumer.{name}", 0.0)
+    worker.consumer().run_once()
+    assert worker.counters.read("ocm")["done"] == "1"
+    assert worker.events.names.count("counters put right") == 1
 
 
 # The end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,7 @@ from streams_importer.application.cancellation import CancelToken
 from streams_importer.application.lease_keeper import LeaseKeeper
 from streams_importer.application.outages import Outages
 from streams_importer.application.shard_importer import LOST
-from streams_importer.domain.errors import Unavailable
+from streams_importer.domain.errors import Cancelled, Unavailable
 from streams_importer.domain.model import Lease
 from streams_importer.ports import QueuedShard
 from tests.fakes.queue import FakeQueue
@@ -147,3 +148,96 @@ def test_a_shard_whose_lease_is_held_again_under_a_new_count_is_another_lease(sc
     assert scene.keeper.run_once() == 1
     assert scene.tokens[old].reason == LOST
     assert not scene.keeper.held()[new].cancelled
+
+
+# Whether a request may be sent.
+
+
+class Watch:
+    """A keeper whose clock is moved by hand; the lease is 10 s."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.now = 100.0
+        self.lease, self.token = scene.leases[0], CancelToken()
+        self.keeper = LeaseKeeper(
+            scene.queue, Outages(scene.events), scene._beat, lambda: 10.0, scene.failures.append, lambda: self.now
+        )
+        self.keeper.hold(self.lease, self.token)
+
+    def sending(self) -> list[bool | str]:
+        """Asks in a thread whether it may send, and returns once it waits to know. The list gets the answer."""
+        waits, answers = threading.Event(), list[bool | str]()
+
+        def is_unsure() -> bool:
+            waits.set()
+            return self.keeper._has_run_out(self.lease)
+
+        def ask() -> None:
+            try:
+                answers.append(self.token.may_send())
+            except Cancelled:
+                answers.append("cancelled")
+
+        self.token.unsure_while(is_unsure)
+        self.thread = threading.Thread(target=ask)
+        self.thread.start()
+        assert waits.wait(PATIENCE_S)
+        return answers
+
+
+@pytest.fixture
+def watch(scene: Scene) -> Watch:
+    return Watch(scene)
+
+
+def test_within_its_lease_a_shard_may_send(watch: Watch) -> None:
+    watch.now += 10.0
+    assert watch.token.may_send() is True
+
+
+def test_a_lease_that_ran_out_by_our_own_clock_holds_requests_back_until_it_is_renewed(watch: Watch) -> None:
+    watch.now += 10.1
+    answers = watch.sending()
+    assert watch.keeper.run_once() == 0
+    watch.thread.join(PATIENCE_S)
+    assert answers == [False], "and the request takes another token"
+    assert watch.token.may_send() is True
+
+
+def test_a_lease_that_turns_out_to_be_lost_sends_nothing_more(scene: Scene, watch: Watch) -> None:
+    watch.now += 10.1
+    answers = watch.sending()
+    scene.queue.take_over(watch.lease)
+    assert watch.keeper.run_once() == 1
+    watch.thread.join(PATIENCE_S)
+    assert answers == ["cancelled"]
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for(scene: Scene, watch: Watch) -> None:
+    renew = scene.queue.renew
+
+    def slowly(leases: Sequence[Lease]) -> list[bool]:
+        watch.now += 8.0
+        return renew(leases)
+
+    scene.queue.renew = slowly  # type: ignore[method-assign]
+    watch.keeper.run_once()
+    watch.now += 2.0
+    assert watch.token.may_send() is True
+    watch.now += 0.1
+    assert watch.keeper._has_run_out(watch.lease), "Redis may have begun the lease when the call was on its way"
+
+
+def test_a_renewal_that_fails_renews_nothing(scene: Scene, watch: Watch) -> None:
+    watch.now += 9.0
+    scene.queue.away = True
+    with pytest.raises(Unavailable):
+        watch.keeper.run_once()
+    watch.now += 1.1
+    assert watch.keeper._has_run_out(watch.lease)
+
+
+def test_what_was_let_go_is_nobodys_business(watch: Watch) -> None:
+    watch.keeper.let_go(watch.lease)
+    watch.now += 100.0
+    assert watch.token.may_send() is True

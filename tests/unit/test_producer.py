@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -199,6 +199,51 @@ def test_a_produce_cut_short_between_the_two_stores_is_finished_by_the_next(scen
     with pytest.raises(Unavailable):
         scene.produce()
     assert scene.produce("run2") == Produced("run2", planned=3, queued=3)
+
+
+def test_a_redis_without_counters_gets_them_from_the_ledger_before_anything_is_queued(scene: Scene) -> None:
+    scene.produce(high=10)
+    scene.change_row(KEYS[0], status="done", checkpoint=SOME, counted_as="done")
+    scene.forget_queue()
+    scene.queue.store.uncounted = {"ocm"}
+    replaced = scene.counters.replace
+
+    def rebuild(*arguments: Any) -> bool:
+        scene.queue.store.uncounted.clear()
+        return replaced(*arguments)
+
+    scene.counters.replace = rebuild  # type: ignore[method-assign, assignment]
+    assert scene.produce("run2") == Produced("run2", planned=3, queued=2, done=1)
+    assert scene.counters.read("ocm")["done"] == "1"
+    assert scene.queue.store.newest_run == {"ocm": "run2"}
+
+
+def test_once_it_has_begun_every_step_waits_for_servers_that_are_away_or_full(scene: Scene) -> None:
+    tries: list[str] = []
+
+    def patiently(action: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return action()
+            except Unavailable as error:
+                tries.append(error.reason)
+                scene.ledger.away = False
+
+    scene.producer = replace(scene.producer, patiently=patiently)
+    scene.ledger.away = True
+    scene.queue.faults["enqueue"] = ["away", "reply lost"]
+    assert scene.produce() == Produced("run1", planned=3, in_flight=3), "they were queued; only the reply was lost"
+    assert tries == ["away", "away", "reply lost"]
+    assert sorted(scene.queued()) == KEYS
+
+
+def test_shards_are_queued_with_the_budgets_they_have_spent(scene: Scene) -> None:
+    scene.produce(high=10)
+    scene.forget_queue()
+    scene.change_row(KEYS[0], attempts=2, crashes=1)
+    assert scene.missing().queued == 1
+    [lease] = scene.queue.claim(["ocm"], 1).leases
+    assert (lease.attempts, lease.crashes) == (2, 1)
 
 
 def test_a_run_is_named_by_its_time_and_never_twice() -> None:

@@ -17,6 +17,7 @@ from streams_importer.domain.model import (
     Checkpoint,
     Completed,
     Counts,
+    Crashed,
     Dead,
     Failure,
     Garbage,
@@ -28,15 +29,16 @@ from streams_importer.domain.model import (
 from streams_importer.ports import Ledger, LedgerRow, QueuedShard, ShardQueue
 from tests.fakes.ledger import FakeLedger
 from tests.fakes.places import FakePlaces
-from tests.fakes.queue import Entry, FakeQueue
+from tests.fakes.queue import Entry, FakeQueue, Progress
 from tests.fakes.recorded import Events, Recorded
 
 KEYS = ["ids:0..10", "ids:10..20", "ids:20..30", "ids:30..40"]
-OCM = Definition("ocm", max_attempts=3, retry_delay_s=8.0)
+OCM = Definition("ocm", max_attempts=3, max_crashes=3, retry_delay_s=8.0)
 UNTIL = datetime(2026, 2, 21, 10, tzinfo=UTC)
 END = Checkpoint(2, None, Counts(inserted=5, requests_ok=2))
 MIDDLE = Checkpoint(1, 7, Counts(inserted=3, requests_ok=1))
 BAD = Failure("http_502", "answered 502", 502)
+CRASHED = Failure("crashed", "the process ended by SIGKILL")
 
 
 class Scene:
@@ -115,6 +117,12 @@ def test_the_wait_grows_with_the_attempts_spent(scene: Scene, attempts: int, del
     assert scene.row().attempts == attempts + 1
 
 
+@pytest.mark.parametrize(("wait_s", "delay"), [(5.0, 6.0), (7200.0, 7200.0)])
+def test_the_wait_that_the_upstream_asked_for_wins_unless_ours_is_longer(scene: Scene, wait_s: float, delay: float) -> None:
+    scene.settle(Retry(MIDDLE, BAD, wait_s))
+    assert scene.queue.delays == [delay]
+
+
 def test_when_the_attempts_are_used_up_the_shard_fails_and_is_dead_lettered(scene: Scene) -> None:
     scene.settle(Retry(MIDDLE, BAD), attempts=OCM.max_attempts - 1)
     assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter", "ledger.counted"]
@@ -135,6 +143,55 @@ def test_a_refused_shard_is_dead_lettered_whatever_attempts_are_left(scene: Scen
     scene.settle(Dead(MIDDLE, BAD))
     assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter", "ledger.counted"]
     assert (scene.row().status, scene.row().attempts) == ("failed", 1)
+
+
+@pytest.mark.parametrize(("crashes", "delay"), [(1, 6.0), (2, 12.0)])
+def test_a_shard_that_crashed_comes_back_after_a_wait_that_grows_and_has_spent_no_attempt(
+    scene: Scene, crashes: int, delay: float
+) -> None:
+    scene.settle(Crashed(MIDDLE, CRASHED, crashes), attempts=1)
+    assert scene.calls == ["queue.renew", "ledger.put_back", "queue.retry"]
+    row = scene.row()
+    assert (row.status, row.attempts, row.crashes, row.checkpoint, row.failure) == ("pending", 1, crashes, MIDDLE, CRASHED)
+    assert scene.queue.delays == [delay]
+    known = scene.queue.store.progress["ocm", KEYS[0]]
+    assert (known.attempts, known.crashes, known.checkpoint) == (1, crashes, MIDDLE)
+    [told] = scene.events.details("shard failed, will be tried again")
+    assert (told["error"], told["attempts"]) == ("crashed", 1)
+
+
+def test_a_shard_that_crashed_often_enough_is_dead_lettered_with_its_crashes_and_its_attempts_as_they_are(scene: Scene) -> None:
+    scene.settle(Crashed(MIDDLE, CRASHED, OCM.max_crashes), attempts=1)
+    assert scene.calls == ["queue.renew", "ledger.finish", "queue.dead_letter", "ledger.counted"]
+    row = scene.row()
+    assert (row.status, row.attempts, row.crashes, row.failure) == ("failed", 1, OCM.max_crashes, CRASHED)
+    [letter] = scene.queue.dead_letters("ocm", 10)
+    assert (letter.error, letter.attempts, letter.crashes) == ("crashed", "1", "3")
+
+
+def test_a_crash_does_not_use_up_the_attempts_nor_an_attempt_the_crashes(scene: Scene) -> None:
+    scene.settle(Crashed(MIDDLE, CRASHED, 1), Retry(MIDDLE, BAD), attempts=OCM.max_attempts - 1)
+    assert [scene.row(number).status for number in range(2)] == ["pending", "failed"]
+
+
+@pytest.mark.parametrize("outcome", [Retry(MIDDLE, BAD), Released(MIDDLE)])
+def test_a_suspect_that_stored_a_page_before_it_ended_is_none_any_more(scene: Scene, outcome: Outcome) -> None:
+    scene.leases[0] = replace(scene.leases[0], crashes=2)
+    scene.ledger.start(scene.leases[:1], UNTIL)
+    scene.ledger.checkpoint(scene.leases[0], MIDDLE, UNTIL)
+    scene.queue.checkpoint(scene.leases[0], MIDDLE)
+    scene.settle(outcome)
+    assert scene.row().crashes == 0, "the next crash would not be its first"
+    assert scene.queue.store.progress["ocm", KEYS[0]].crashes == 0
+
+
+@pytest.mark.parametrize("outcome", [Retry(Checkpoint(), BAD), Released(Checkpoint())])
+def test_a_suspect_that_stored_no_page_stays_one(scene: Scene, outcome: Outcome) -> None:
+    scene.queue.store.progress["ocm", KEYS[0]] = Progress(crashes=2)
+    scene.leases[0] = replace(scene.leases[0], crashes=2)
+    scene.ledger.start(scene.leases[:1], UNTIL)
+    scene.settle(outcome)
+    assert scene.row().crashes == scene.queue.store.progress["ocm", KEYS[0]].crashes == 2
 
 
 def test_a_released_shard_is_put_back_at_no_cost_and_can_be_claimed_at_once(scene: Scene) -> None:
@@ -335,6 +392,8 @@ def test_a_lease_that_another_holds_now_is_settled_in_neither_store(scene: Scene
         (Retry(MIDDLE, BAD), 0, "retry"),
         (Retry(MIDDLE, BAD), 2, "dead_letter"),
         (Dead(MIDDLE, BAD), 0, "dead_letter"),
+        (Crashed(MIDDLE, CRASHED, 1), 0, "retry"),
+        (Crashed(MIDDLE, CRASHED, 3), 0, "dead_letter"),
         (Released(MIDDLE), 0, "release"),
     ],
 )

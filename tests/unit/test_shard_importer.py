@@ -357,6 +357,21 @@ def test_a_page_is_tried_a_few_times_before_the_shard_pays_for_it(scene: Scene) 
     assert source.asked == [None] * PAGE_TRIES
 
 
+def test_an_upstream_that_says_when_to_come_back_is_not_asked_before(scene: Scene) -> None:
+    source = ScriptedSource(page(1, then=1), Transient("http_500", "answered 500", 500, 7200.0), page(2))
+    outcome = scene.run(source)
+    assert isinstance(outcome, Retry)
+    assert (outcome.wait_s, outcome.checkpoint.page, outcome.failure.code) == (7200.0, 1, "http_500")
+    assert source.asked == [None, 1]
+
+
+def test_an_upstream_that_says_to_come_back_at_once_is_tried_like_any_other(scene: Scene) -> None:
+    source = ScriptedSource(*[Transient("http_500", "answered 500", 500, 0.0)] * PAGE_TRIES)
+    outcome = scene.run(source)
+    assert isinstance(outcome, Retry)
+    assert (outcome.wait_s, len(source.asked)) == (0.0, PAGE_TRIES)
+
+
 def test_every_page_has_its_own_tries(scene: Scene) -> None:
     bad = [FAILED] * (PAGE_TRIES - 1)
     source = ScriptedSource(*bad, page(1, then=1), *bad, page(2))
