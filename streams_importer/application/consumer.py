@@ -161,8 +161,10 @@ class Consumer:
             while True:
                 self._bell.clear()
                 self.settle(self._slots.finished())
-                if self._slots.running == 0 or not self._bell.wait(max(0.0, self._deadline - time.monotonic())):
+                left_s = self._deadline - time.monotonic()
+                if self._slots.running == 0 or left_s <= 0:
                     break
+                self._bell.wait(min(left_s, POLL_S))  # the deadline may be set only now, by the thread that was told to stop
         except Cancelled:
             pass
         self._giving_back.give_all()

@@ -91,4 +91,4 @@ def test_one_poison_among_eight_slots_is_the_only_dead_letter(seed: int, driver:
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_an_import_survives_a_mixture(seed: int, driver: MakeDriver) -> None:
     chaos = driver(seed, Size(points=20_000, workers=3, slots=3, rate="60/s"))
-    run(chaos, *(chaos.dice.choice(ALL) for _ in range(6)), least=3)
+    run(chaos, *(chaos.dice.choice(ALL) for _ in range(6)), least=1)

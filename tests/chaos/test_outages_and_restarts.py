@@ -1,4 +1,4 @@
-"""Who holds a shard keeps it through an outage, a slow Redis stops nobody, and restarts leave nothing behind."""
+"""Who holds a shard keeps it through an outage, who dies is followed soon, and restarts leave nothing behind."""
 
 from __future__ import annotations
 
@@ -48,6 +48,18 @@ def test_a_slow_way_to_redis_slows_the_fleet_and_does_not_stop_it(driver: MakeDr
     chaos.crew.wait_until(lambda: len(chaos.fleet.asked()) >= wanted, "requests although Redis is slow", 20)
 
 
+def test_a_dead_workers_shards_do_not_wait_until_the_backlog_is_done(driver: MakeDriver) -> None:
+    chaos = driver(1, Size(points=12_000, rate="20/s"))
+    chaos.start()
+    assert chaos.wait_for_requests(8)
+    victim = chaos.busy_member()
+    dead = f"{victim.name}:"
+    chaos.crew.kill(victim)
+    chaos.crew.wait_until(lambda: not any(owner.startswith(dead) for owner in chaos.owners().values()), "others to take over")
+    left = chaos.fleet.redis.xlen(chaos.keys.shards) - len(chaos.owners())
+    assert left > 0, "its shards were taken over after all others"
+
+
 def settled_by(lines: Iterable[str]) -> dict[str, str]:
     events = [json.loads(line) for line in lines if line.startswith("{")]
     return {event["shard"]: event["worker"] for event in events if event["event"] == "shard done"}
@@ -58,6 +70,9 @@ def test_restarts_leave_no_more_consumers_than_workers(restarts: int, driver: Ma
     chaos = driver(restarts)
     chaos.start()
     for _ in range(restarts):
+        if chaos.is_over():  # who finds nothing to do does not join the group
+            chaos.produce("--again")
+            chaos.is_first_round = False
         member = chaos.some_member()
         chaos.crew.wait_until(lambda member=member: is_registered(chaos, member), "the worker in the group")  # type: ignore[misc]
         chaos.disturbed(member)

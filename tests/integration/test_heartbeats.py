@@ -74,7 +74,7 @@ def test_the_heartbeat_of_an_older_version_is_one(bench: Bench) -> None:
     assert crashes_after(bench, json.dumps(said)) == 0
 
 
-@pytest.mark.parametrize(("crashes", "then"), [("missing", 1), ("x", 1), (None, 1), ([1], 1), (-3, 0), (1.5, 0)])
+@pytest.mark.parametrize(("crashes", "then"), [("missing", 1), ("x", 1), (None, 1), ([1], 1), (-3, 1), (1.5, 1)])
 def test_a_number_of_crashes_that_nobody_can_have_stops_nobody(bench: Bench, crashes: object, then: int) -> None:
     lease = bench.claimed()
     bench.worker().checkpoint(lease, PAGE_1)

@@ -715,6 +715,29 @@ def test_a_stop_claims_nothing_more(worker: Worker) -> None:
     assert "claim" not in worker.queue.calls
 
 
+def test_a_drain_that_begins_before_its_deadline_is_known_waits_for_it(worker: Worker) -> None:
+    """The main thread may see the stop before the thread that was told of it has set the deadline."""
+    stuck, go = threading.Event(), threading.Event()
+
+    def ignore_the_stop(cancel: Cancel) -> Page:
+        stuck.set()
+        assert go.wait(PATIENCE_S)
+        return page(1)
+
+    worker.script(ignore_the_stop)
+    worker.plan(KEYS[0])
+    consumer = worker.consumer(shutdown_timeout_s=0.02)
+    consumer.run_once()
+    assert stuck.wait(PATIENCE_S)
+    ended: list[bool] = []
+    draining = threading.Thread(target=lambda: ended.append(consumer.drain()))
+    draining.start()
+    worker.stop.cancel("stop")
+    draining.join(PATIENCE_S)
+    go.set()
+    assert ended == [False]
+
+
 def test_a_call_that_cannot_be_cut_short_does_not_hold_up_the_stop(worker: Worker) -> None:
     stuck, go = threading.Event(), threading.Event()
 
