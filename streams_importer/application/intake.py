@@ -1,8 +1,8 @@
 """What becomes of claimed entries before any of them runs: every claim looks in the ledger first.
 
-1. Garbage, and shards that nobody planned, are dead-lettered.
-2. What the ledger has as settled is settled here without a request.
-3. The rest is recorded as leased and started, in both stores.
+1. All are recorded as leased and started, in both stores; what is final there stays so.
+2. Garbage, and shards that nobody planned, are dead-lettered.
+3. What the ledger has as settled is settled here without a request. The rest runs.
 """
 
 from __future__ import annotations
@@ -35,37 +35,36 @@ class Intake:
             for lease in leases:
                 self.settlement.bury(lease, "unknown_import", "no import of this name is defined; produce defines one")
             return []
-        rows = self.ledger.look(import_name, [lease.shard_key for lease in leases])
         ready = []
-        for lease in leases:
+        mine = self._started(leases, lease_until(definition))
+        rows = self.ledger.look(import_name, [lease.shard_key for lease in mine])
+        for lease in mine:
             row = rows.get(lease.shard_key)
             if row is None:
                 self.settlement.bury(lease, "unknown_shard", "the ledger has no such shard")
             elif row.job != lease.job or row.status in FINAL_STATES or row.v > STORED_VERSION:
                 self.settlement.follow(lease, row)
+            elif CrashPolicy(definition.max_crashes).is_hopeless(lease.crashes):
+                self._give_up(Attempt(with_ledger(lease, row), definition))
             else:
                 ready.append((lease, with_ledger(lease, row), definition))
-        return self._started(ready, lease_until(definition))
+        return ready
 
-    def _started(self, ready: list[tuple[Lease, Lease, Definition]], until: datetime) -> list[tuple[Lease, Lease, Definition]]:
-        """Less those whose lease was lost meanwhile, and those with which nobody gets on. Suspects are started apart.
-
-        Redis first, for once: a row says who holds it, and must not be taken from the one who does.
-        """
+    def _started(self, leases: Sequence[Lease], until: datetime) -> list[Lease]:
+        """Less those whose lease was lost meanwhile. In Redis first: a row must not be taken from the one who holds it. Then in
+        the ledger, before anybody looks there: a former holder that wakes up now can store no page behind our back.
+        Suspects are started when they run apart."""
         queue = self.settlement.queue
-        trusted = [lease for _, lease, _ in ready if not lease.crashes]
-        suspects = [lease for _, lease, _ in ready if lease.crashes]
+        trusted, suspects = [one for one in leases if not one.crashes], [one for one in leases if one.crashes]
         held = dict(zip(trusted, queue.start(trusted), strict=True)) | dict(zip(suspects, queue.renew(suspects), strict=True))
-        ready = [one for one in ready if held[one[1]]]
-        self.ledger.start([lease for _, lease, _ in ready], until)
-        going = []
-        for claimed, lease, definition in ready:
-            if CrashPolicy(definition.max_crashes).is_hopeless(lease.crashes):
-                failure = Failure("crashed", f"{lease.crashes} workers ended while they ran it, and none stored a page of it")
-                self.settlement.settle([(Attempt(lease, definition), Crashed(lease.checkpoint, failure, lease.crashes))])
-            else:
-                going.append((claimed, lease, definition))
-        return going
+        mine = [lease for lease in leases if held[lease]]
+        self.ledger.start(mine, until)
+        return mine
+
+    def _give_up(self, attempt: Attempt) -> None:
+        lease = attempt.lease
+        failure = Failure("crashed", f"{lease.crashes} workers ended while they ran it, and none stored a page of it")
+        self.settlement.settle([(attempt, Crashed(lease.checkpoint, failure, lease.crashes))])
 
 
 def lease_until(definition: Definition) -> datetime:

@@ -77,6 +77,11 @@ LEASE_MUTANTS = [
         patch=replacing((MongoLedger, "_held", MongoLedger._open)),
     ),
     Mutant(
+        "taking a row before looking how far it is",
+        leases.a_former_holder_that_wakes_up_during_a_claim_stores_no_page_behind_its_back,
+        patch=replacing((intake.Intake, "_started", lambda _, claimed, __: list(claimed))),
+    ),
+    Mutant(
         "asking whether it is still ours before a request",
         leases.who_cannot_know_whether_the_shard_is_still_its_own_asks_for_nothing,
         patch=replacing((CancelToken, "may_send", lambda _: True)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +32,7 @@ from streams_importer.domain.errors import Cancelled, Unavailable
 from streams_importer.domain.hosts import HostRule
 from streams_importer.domain.model import Checkpoint, Counts, Crashed, Failure, Lease
 from streams_importer.domain.rates import parse_limit
-from streams_importer.ports import QueuedShard
+from streams_importer.ports import LedgerRow, QueuedShard
 
 from .scenarios import DEFINITION, IMPORT, KEYS, STREAM, World
 
@@ -190,6 +191,24 @@ def a_zombie_changes_nothing_in_the_ledger(world: World) -> None:
     ledger.finish([(zombie, Checkpoint(7, 70), "failed", 5, Failure("zombie", "it failed"))])
     [row] = world.db["import_windows"].find({})
     assert (row["status"], row["leaseOwner"], row["page"], row["attempts"]) == ("leased", "heir", 0, 0)
+
+
+def a_former_holder_that_wakes_up_during_a_claim_stores_no_page_behind_its_back(world: World) -> None:
+    ledger = planned(world, KEY)
+    zombie = started(world, "zombie")
+    ledger.start([zombie], datetime.now(UTC))
+    world.expire_lease(zombie)
+    leases = world.queue("heir").reclaim(IMPORT, 1, LEASE_S, [], EVER_S).leases
+
+    class Disturbed(MongoLedger):
+        def look(self, import_name: str, keys: Sequence[str]) -> dict[str, LedgerRow]:
+            found = super().look(import_name, keys)
+            self.checkpoint(zombie, Checkpoint(1, 5, Counts(inserted=3)), datetime.now(UTC))
+            return found
+
+    disturbed = Disturbed(world.db, "si")
+    [(_, going, _)] = Intake(disturbed, settlement(world, "heir", disturbed), lambda _: DEFINITION).sort(IMPORT, leases)
+    assert going.checkpoint.page == ledger.look(IMPORT, [KEY])[KEY].checkpoint.page
 
 
 def who_cannot_know_whether_the_shard_is_still_its_own_asks_for_nothing(world: World) -> None:

@@ -53,10 +53,10 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_what_is_to_run_is_started_in_the_queue_first_so_that_no_row_is_taken_from_its_holder(scene: Scene) -> None:
+def test_what_is_to_run_is_started_in_both_stores_before_anybody_looks_how_far_it_is(scene: Scene) -> None:
     leases = scene.claimed(0, 0)
     assert scene.sort(leases) == KEYS[:2]
-    assert scene.calls == ["ledger.look", "queue.start", "queue.renew", "ledger.start"]
+    assert scene.calls == ["queue.start", "queue.renew", "ledger.start", "ledger.look"]
     assert scene.started() == KEYS[:2]
     assert [scene.row(number).status for number in range(2)] == ["leased", "leased"]
 
