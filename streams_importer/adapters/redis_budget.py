@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,10 @@ SHORTEST_TOLERANCE_S = 0.002
 """Below this a sleep cannot be told from a late one; a slot overslept by more than its spacing, or this, is thrown away."""
 
 SLOWEST_REPLY_S = 0.1
-"""A reply that took longer than this (and than the spacing) may be old: the process could have stood still meanwhile."""
+"""A reply that took longer than this (and than the spacing, and than the way to Redis takes anyhow) may be old: the process could
+have stood still meanwhile."""
+
+REPLIES_COMPARED = 8
 
 HOLD_MESSAGE = "hold:"
 
@@ -53,6 +57,7 @@ class RedisBudget:
         self.name = name
         self._limit = limit
         self._clock = clock
+        self._replies_s: deque[float] = deque(maxlen=REPLIES_COMPARED)
         self._sleepers: set[threading.Event] = set()
         self._lock = threading.Lock()
 
@@ -77,9 +82,15 @@ class RedisBudget:
             wait_s = int(wait_us) / 1_000_000
             woken = alarm.wait(wait_s) if wait_s > 0 else alarm.is_set()
         overslept = self._clock() - answered - wait_s
-        is_fresh = answered - asked <= max(spacing_s, SLOWEST_REPLY_S)
+        is_fresh = self._is_fresh(answered - asked, spacing_s)
         is_usable = not woken and is_fresh and overslept <= max(spacing_s, SHORTEST_TOLERANCE_S)
         return int(slot) if is_usable else None
+
+    def _is_fresh(self, took_s: float, spacing_s: float) -> bool:
+        """Where Redis is far away every reply is slow, and the fastest of the last ones tells how far."""
+        usual_s = min(self._replies_s, default=0.0)
+        self._replies_s.append(took_s)
+        return took_s <= max(spacing_s, SLOWEST_REPLY_S, 2 * usual_s)
 
     @contextmanager
     def _alarm(self, cancel: Cancel) -> Iterator[threading.Event]:

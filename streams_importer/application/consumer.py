@@ -88,6 +88,7 @@ class Consumer:
         self._told_too_new = False
         self._told_paused: set[str] = set()
         self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
+        self._may_reclaim = False
         self._reaping = Every(REAPING_S)
         self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
         self._has_deleted = False
@@ -133,9 +134,12 @@ class Consumer:
         self.settle(self._slots.finished())
         if self._stale:
             self._refresh()
-        claimed = self._claim(self._slots.free)
-        started = self._begin(claimed)
-        return started + self._keep_house()
+        if self._housekeeping.is_due():
+            self._keep_house()
+        # What a dead worker left comes before what is new: it has waited for a lease already.
+        started = self._reclaim(self._slots.free)
+        started += self._begin(self._claim(self._slots.free))
+        return started + self._look_for_what_is_missing(is_idle=not started and self._slots.running == 0)
 
     def settle(self, ended: list[tuple[Attempt, Outcome]]) -> None:
         """Repeated until it is written: an outage in the middle changes nothing about what has ended."""
@@ -285,29 +289,37 @@ class Consumer:
             self._parts.events("pause obeyed" if name in paused else "going on", import_name=name)
         self._told_paused = paused
 
-    def _keep_house(self) -> int:
-        if not self._housekeeping.is_due():
-            return 0
-        house, healer, names = self._parts.housekeeper, self._parts.healer, list(self._definitions)
-        self._stale = bool(healer.heal(names)) or self._stale
+    def _keep_house(self) -> None:
+        house, names = self._parts.housekeeper, list(self._definitions)
+        self._stale = bool(self._parts.healer.heal(names)) or self._stale
         house.promote(names)
+        self._may_reclaim = True
+        if self._reaping.is_due():
+            house.reap(names)
+
+    def _reclaim(self, free: int) -> int:
+        """As often as the house is kept, and not before a slot is free."""
+        if not self._may_reclaim or free <= 0:
+            return 0
+        self._may_reclaim = False
         try:
-            reclaimed = house.reclaim(self._definitions, self._slots.free, list(self._parts.keeper.held()))
+            reclaimed = self._parts.housekeeper.reclaim(self._definitions, free, list(self._parts.keeper.held()))
         except Unavailable:
             self._adopt = True  # as after a claim whose reply was lost
             raise
         for lease in reclaimed.leases:
             self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key, crashes=lease.crashes)
-        started = self._begin(reclaimed)
-        if self._reaping.is_due():
-            house.reap(names)
-        is_idle = not started and self._slots.running == 0
+        return self._begin(reclaimed)
+
+    def _look_for_what_is_missing(self, *, is_idle: bool) -> int:
+        healer, names = self._parts.healer, list(self._definitions)
         if self._slow_housekeeping.is_due():
             self._stale = True
             self._has_deleted = self._has_deleted or is_idle
-        if self._has_deleted:
-            self._has_deleted = False
-            started += sum(healer.requeue_missing(name) for name in names)
-            for name in names if is_idle and not started else ():
-                healer.audit(name)
-        return started
+        if not self._has_deleted:
+            return 0
+        self._has_deleted = False
+        queued = sum(healer.requeue_missing(name) for name in names)
+        for name in names if is_idle and not queued else ():
+            healer.audit(name)
+        return queued
