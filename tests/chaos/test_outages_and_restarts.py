@@ -71,6 +71,7 @@ def test_restarts_leave_no_more_consumers_than_workers(restarts: int, driver: Ma
     chaos.start()
     for _ in range(restarts):
         if chaos.is_over():  # who finds nothing to do does not join the group
+            chaos.upstream.control.clear_log()  # what is asked for again now was asked to be
             chaos.produce("--again")
             chaos.is_first_round = False
         member = chaos.some_member()
