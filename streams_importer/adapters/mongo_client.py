@@ -112,6 +112,9 @@ def translated(error: PyMongoError) -> ImporterError | None:
     reason = _one_line(error)
     if isinstance(error, ConnectionFailure | WriteConcernError | CursorNotFound):
         return Unavailable("MongoDB", reason)
+    # While a server comes back pymongo may know of none yet, and takes that for a deployment without sessions.
+    if isinstance(error, ConfigurationError) and "Sessions are not supported" in reason:
+        return Unavailable("MongoDB", reason)
     if isinstance(error, ConfigurationError):
         return BadSetting(f"{SETTING}: {reason}")
     if not isinstance(error, OperationFailure):

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
-from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WriteConcernError
+from pymongo.errors import BulkWriteError, ConfigurationError, OperationFailure, PyMongoError, WriteConcernError
 
 from streams_importer.adapters.mongo_client import connect, masked, mongo_errors, translated
 from streams_importer.domain.errors import BadSetting, Unavailable
@@ -126,3 +126,10 @@ def test_a_reason_is_one_line_without_user_and_password() -> None:
     assert reason.startswith("MongoDB: cannot reach mongodb://***@host")
     assert reason.isprintable()
     assert len(reason) <= 210
+
+
+def test_a_deployment_that_seems_to_have_no_sessions_is_one_that_comes_back() -> None:
+    """pymongo says so for a moment after a kill or a step-down: as a setting it would pause the import for good."""
+    error = ConfigurationError("Sessions are not supported by this MongoDB deployment")
+    assert isinstance(translated(error), Unavailable)
+    assert isinstance(translated(ConfigurationError("no such option")), BadSetting)

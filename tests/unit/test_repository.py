@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -43,3 +44,10 @@ def test_the_scripts_can_be_run() -> None:
     for name in ("scripts/demo", "scripts/test", "scripts/check", "scripts/picture", ".ci/run"):
         assert os.access(ROOT / name, os.X_OK), name
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-2:] == ["./scripts/check", "./scripts/test --all"]
+
+
+def test_every_folder_of_tests_is_run() -> None:
+    """In one half or the other: nothing falls between the two."""
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    script = (ROOT / "scripts" / "test").read_text(encoding="utf-8").partition("in_halves() {")[2].partition("\n}")[0]
+    assert set(re.findall(r"tests/(\w+)", script)) == folders
