@@ -1,5 +1,6 @@
 -- Turns an entry that the caller has just come to own into a row for it, or disposes of it.
 --@include _place
+--@include _progress
 
 -- Entries written by a newer version of us wait under this consumer, where only such a version looks.
 local NEWER = 'newer'
@@ -25,9 +26,7 @@ local function claimed_row(number, stream, places, progress, group, version, ent
   end
   local shard = message['shard']
   if not shard or not message['job'] or #shard > MAX_SHARD_KEY or string.find(shard, '[^ -~]') then return {number, entry, count, fields, ''} end
-  local stored = redis.call('HGET', progress, shard) or ''
-  local stored_version = string.match(stored, '"v":(%d+)')
-  if stored_version and tonumber(stored_version) > tonumber(version) then
+  if is_of_newer_version(progress, shard, version) then
     redis.call('XCLAIM', stream, group, NEWER, 0, entry, 'JUSTID')
     return nil, 'newer'
   end
@@ -39,5 +38,5 @@ local function claimed_row(number, stream, places, progress, group, version, ent
     redis.call('XDEL', stream, entry)
     return nil, 'elsewhere'
   end
-  return {number, entry, count, fields, stored}
+  return {number, entry, count, fields, redis.call('HGET', progress, shard) or ''}
 end

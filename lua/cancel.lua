@@ -33,16 +33,12 @@ local function round_at(place, shard)
   return found and as_map(found[2]) or {}
 end
 
-local function is_of_a_newer_version(round, shard)
-  local stored = redis.call('HGET', progress_key, shard)
-  return is_newer(round, version) or (stored and is_newer({v = string.match(stored, '"v":(%d+)')}, version))
-end
-
 -- The round to be taken, nil when there is none.
 local function takeable(place, shard, job)
   if not place or (place ~= DELAYED and not string.find(place, '^s%d+%-%d+$')) then return nil end
   local round = round_at(place, shard)
-  if is_of_a_newer_version(round, shard) or (round.job or job) ~= job then return nil end
+  if is_newer(round, version) or is_of_newer_version(progress_key, shard, version) then return nil end
+  if (round.job or job) ~= job then return nil end
   return round
 end
 

@@ -14,6 +14,7 @@ from .lua_scripts import LuaScripts, read_part
 from .redis_client import redis_errors
 from .redis_keys import GROUP, NEWER, RELEASED, ImportKeys, Keys
 from .redis_messages import dump_counts, read_job, text
+from .redis_streams import pending_after
 
 BATCH = 500
 MAX_WORKER = 120
@@ -44,7 +45,7 @@ class RedisPlaces:
         stream, after = self._keys.of(import_name).shards, "-"
         while True:
             with redis_errors():
-                pending = self._pending(stream, after)
+                pending = pending_after(self._client, stream, after, BATCH)
                 held = [item["message_id"] for item in pending if text(item["consumer"]) not in (RELEASED, NEWER)]
                 pipe = self._client.pipeline(transaction=False)
                 for entry in held:
@@ -77,14 +78,6 @@ class RedisPlaces:
         with redis_errors():
             places = [keys.shards, keys.places, keys.progress, keys.delayed, keys.counters]
             return [bool(flag) for flag in self._scripts.run("cancel", places, args)]
-
-    def _pending(self, stream: str, after: str) -> list[Any]:
-        try:
-            return list(self._client.xpending_range(stream, GROUP, after, "+", BATCH))
-        except redis.ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise
-            return []
 
     def _look(self, keys: ImportKeys, shards: Sequence[str]) -> dict[str, Place | None]:
         """None for a shard that is not where its place says: it has just moved, or somebody removed it."""

@@ -20,6 +20,7 @@ from .lua_scripts import LuaScripts
 from .redis_client import redis_errors
 from .redis_keys import GROUP, NEWER, RELEASED, ImportKeys, Keys
 from .redis_messages import read_entry, text
+from .redis_streams import pending_after
 
 BATCH = 500
 _PLACE = re.compile(r"d|[sx][0-9]{1,20}-[0-9]{1,20}")
@@ -151,7 +152,7 @@ class RedisScans:
         keys, after = self._keys.of(import_name), "-"
         while True:
             with redis_errors():
-                batch = self._pending(keys.shards, after)
+                batch = pending_after(self._client, keys.shards, after, BATCH)
                 owners = {text(one["message_id"]): text(one["consumer"]) for one in batch}
                 idle = {text(one["message_id"]): int(one["time_since_delivered"]) for one in batch}
                 pipe = self._client.pipeline(transaction=False)
@@ -177,14 +178,6 @@ class RedisScans:
                 if "no such key" not in str(error) and "NOGROUP" not in str(error):
                     raise
                 return []
-
-    def _pending(self, stream: str, after: str) -> list[Any]:
-        try:
-            return list(self._client.xpending_range(stream, GROUP, after, "+", BATCH))
-        except redis.ResponseError as error:
-            if "NOGROUP" not in str(error):
-                raise
-            return []
 
     def _fields_of(self, key: str) -> Iterator[dict[bytes, bytes]]:
         cursor = 0

@@ -16,6 +16,7 @@ from ..domain.model import Outcome, Released
 from ..ports import Claimed, EventSink, Ledger, ShardQueue, Source
 from .apart import ApartImporter
 from .cancellation import CancelToken
+from .chores import Chores
 from .every import Every
 from .giving_back import GivingBack
 from .healer import Healer
@@ -31,9 +32,7 @@ from .slots import Slots
 POLL_S = 1.0
 """How long a worker sleeps when nothing rings: the control channel wakes it earlier."""
 
-HOUSEKEEPING_S = 0.5
-REAPING_S = 5.0
-SLOW_HOUSEKEEPING_S = 20.0
+REFRESH_S = 20.0
 RELEASE_MARGIN_S = 2.0
 """Before the shutdown timeout, what still runs is given back as it is."""
 
@@ -87,12 +86,8 @@ class Consumer:
         self._adopt = False
         self._told_too_new = False
         self._told_paused: set[str] = set()
-        self._housekeeping = Every(HOUSEKEEPING_S, at_once=True)
-        self._may_reclaim = False
-        self._reaping = Every(REAPING_S)
-        self._slow_housekeeping = Every(SLOW_HOUSEKEEPING_S)
-        self._has_deleted = False
-        """Somebody removed entries that were being worked on: the ledger knows their shards."""
+        self._refreshing = Every(REFRESH_S)
+        self._chores = Chores(parts.housekeeper, parts.healer)
         self._records = 0
         self._intake = Intake(parts.ledger, parts.settlement, self._definition_of)
         self._giving_back = GivingBack(parts.queue, parts.keeper, parts.events, self._lease_s_of)
@@ -132,14 +127,14 @@ class Consumer:
 
     def run_once(self) -> int:
         self.settle(self._slots.finished())
-        if self._stale:
+        if self._stale or self._refreshing.is_due():
             self._refresh()
-        if self._housekeeping.is_due():
-            self._keep_house()
+        names = list(self._definitions)
+        self._stale = self._chores.keep_house(names) or self._stale
         # What a dead worker left comes before what is new: it has waited for a lease already.
-        started = self._reclaim(self._slots.free)
+        started = self._begin(self._reclaim(self._slots.free))
         started += self._begin(self._claim(self._slots.free))
-        return started + self._look_for_what_is_missing(is_idle=not started and self._slots.running == 0)
+        return started + self._chores.queue_what_is_missing(names, is_idle=not started and self._slots.running == 0)
 
     def settle(self, ended: list[tuple[Attempt, Outcome]]) -> None:
         """Repeated until it is written: an outage in the middle changes nothing about what has ended."""
@@ -208,12 +203,23 @@ class Consumer:
             self._adopt = True  # the claim may have happened although its reply was lost
             raise
 
+    def _reclaim(self, free: int) -> Claimed:
+        try:
+            reclaimed = self._chores.reclaim(self._definitions, free, list(self._parts.keeper.held()))
+        except Unavailable:
+            self._adopt = True  # as after a claim whose reply was lost
+            raise
+        for lease in reclaimed.leases:
+            self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key, crashes=lease.crashes)
+        return reclaimed
+
     def _begin(self, claimed: Claimed) -> int:
         """Starts what is to run of it. Returns how many entries were dealt with, one way or another."""
         if claimed.too_new and not self._told_too_new:
             self._told_too_new = True
             self._parts.events("shards left to a newer version of streams-importer: update this worker", level="warning")
-        self._has_deleted = self._has_deleted or claimed.deleted > 0
+        if claimed.deleted:
+            self._chores.entries_were_deleted()
         tokens = {lease: CancelToken(self._stop) for lease in claimed.leases}
         for lease, token in tokens.items():
             self._parts.keeper.hold(lease, token)
@@ -288,38 +294,3 @@ class Consumer:
         for name in sorted(paused ^ self._told_paused):
             self._parts.events("pause obeyed" if name in paused else "going on", import_name=name)
         self._told_paused = paused
-
-    def _keep_house(self) -> None:
-        house, names = self._parts.housekeeper, list(self._definitions)
-        self._stale = bool(self._parts.healer.heal(names)) or self._stale
-        house.promote(names)
-        self._may_reclaim = True
-        if self._reaping.is_due():
-            house.reap(names)
-
-    def _reclaim(self, free: int) -> int:
-        """As often as the house is kept, and not before a slot is free."""
-        if not self._may_reclaim or free <= 0:
-            return 0
-        self._may_reclaim = False
-        try:
-            reclaimed = self._parts.housekeeper.reclaim(self._definitions, free, list(self._parts.keeper.held()))
-        except Unavailable:
-            self._adopt = True  # as after a claim whose reply was lost
-            raise
-        for lease in reclaimed.leases:
-            self._parts.events("shard reclaimed", import_name=lease.import_name, shard=lease.shard_key, crashes=lease.crashes)
-        return self._begin(reclaimed)
-
-    def _look_for_what_is_missing(self, *, is_idle: bool) -> int:
-        healer, names = self._parts.healer, list(self._definitions)
-        if self._slow_housekeeping.is_due():
-            self._stale = True
-            self._has_deleted = self._has_deleted or is_idle
-        if not self._has_deleted:
-            return 0
-        self._has_deleted = False
-        queued = sum(healer.requeue_missing(name) for name in names)
-        for name in names if is_idle and not queued else ():
-            healer.audit(name)
-        return queued

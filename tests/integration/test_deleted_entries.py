@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import redis
 
-from streams_importer.adapters.redis_client import connect
 from streams_importer.domain.model import STORED_VERSION
 from streams_importer.ports import QueuedShard
 from tests.contract.test_queue import FIRST, LEASE_S, PAGE_1, SECOND, THERE_S, Bench
-
-
-@pytest.fixture
-def bench(redis_client: redis.Redis, redis_url: str) -> Iterator[Bench]:
-    client = connect(redis_url, max_connections=2)
-    made = Bench(client)
-    made.worker().set_up("a")
-    made.count("a")
-    yield made
-    client.connection_pool.disconnect()
 
 
 def shards(number: int) -> list[str]:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
-import redis
 
-from streams_importer.adapters.redis_client import connect
 from streams_importer.adapters.redis_workers import Heartbeat, RedisWorkers
 from tests.contract.test_queue import FIRST, LEASE_S, PAGE_1, THERE_S, Bench
-
-
-@pytest.fixture
-def bench(redis_client: redis.Redis, redis_url: str) -> Iterator[Bench]:
-    client = connect(redis_url, max_connections=2)
-    made = Bench(client)
-    made.worker().set_up("a")
-    made.count("a")
-    yield made
-    client.connection_pool.disconnect()
 
 
 def workers(bench: Bench) -> RedisWorkers:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import redis
 
 from streams_importer.adapters.lua_scripts import read_part
 from streams_importer.adapters.redis_client import connect
@@ -18,21 +16,6 @@ from streams_importer.domain.errors import Unavailable
 from streams_importer.domain.model import Lease
 from streams_importer.ports import QueuedShard
 from tests.contract.test_queue import FIRST, LEASE_S, PAGE_1, PAGE_2, SECOND, THERE_S, THIRD, Bench
-
-
-def bench_on(url: str) -> Iterator[Bench]:
-    client = connect(url, max_connections=2)
-    made = Bench(client)
-    made.worker().set_up("a")
-    made.count("a")
-    yield made
-    client.close()
-    client.connection_pool.disconnect()
-
-
-@pytest.fixture
-def bench(redis_client: redis.Redis, redis_url: str) -> Iterator[Bench]:
-    yield from bench_on(redis_url)
 
 
 def shards(number: int) -> list[str]:

@@ -203,7 +203,7 @@ MUTANTS = [
     Mutant(
         "the round in a cancellation",
         scenarios.a_late_cancellation_leaves_the_next_round_alone,
-        lua=("cancel", " or (round.job or job) ~= job", ""),
+        lua=("cancel", "if (round.job or job) ~= job then return nil end", ""),
     ),
     Mutant(
         "the ledger's totals in a cancellation",

@@ -236,7 +236,7 @@ def test_overrides_of_the_definition_reach_the_attempt(worker: Worker) -> None:
 def test_a_failed_attempt_comes_back_after_its_delay_until_its_attempts_are_used_up(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    monkeypatch.setattr("streams_importer.application.chores.HOUSEKEEPING_S", 0.0)
     worker.script(*[Transient("http_502", "answered 502", 502)] * 6)
     worker.plan(KEYS[0])
     consumer = worker.consumer()
@@ -597,7 +597,7 @@ def test_its_neighbours_that_were_never_started_run_as_always(worker: Worker) ->
 def test_the_one_that_kills_its_process_is_dead_lettered_and_its_neighbours_are_done(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    monkeypatch.setattr("streams_importer.application.chores.HOUSEKEEPING_S", 0.0)
     killed(worker, *KEYS)
     poison, consumer = KEYS[1], worker.consumer(concurrency=1)
     worker.launch = lambda lease: FakeChild(None if lease.shard_key == poison else Completed(SOME))
@@ -645,7 +645,7 @@ def test_entries_that_were_deleted_are_put_back_from_the_ledger(worker: Worker, 
 
 
 def test_while_nothing_was_deleted_the_ledger_is_not_read_over_and_over(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    monkeypatch.setattr("streams_importer.application.chores.HOUSEKEEPING_S", 0.0)
     worker.ledger.plan("ocm", KEYS[:1], "run")
     consumer = worker.consumer()
     for _ in range(5):
@@ -656,7 +656,7 @@ def test_while_nothing_was_deleted_the_ledger_is_not_read_over_and_over(worker: 
 def test_after_a_flush_shards_counters_and_pauses_come_back_without_hands(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams_importer.application.consumer.HOUSEKEEPING_S", 0.0)
+    monkeypatch.setattr("streams_importer.application.chores.HOUSEKEEPING_S", 0.0)
     worker.imports.save(Definition("other"), "run")
     worker.plan(*KEYS)
     worker.plan(KEYS[0], name="other")
@@ -680,8 +680,8 @@ def test_a_worker_with_nothing_to_do_puts_wrong_counters_right(worker: Worker, m
     worker.plan(KEYS[0])
     run_until_idle(worker.consumer())
     worker.counters.fields["ocm"]["done"] = "7"
-    for name in ("HOUSEKEEPING_S", "SLOW_HOUSEKEEPING_S"):
-        monkeypatch.setattr(f"streams_importer.application.consumer.{name}", 0.0)
+    for name in ("HOUSEKEEPING_S", "MISSING_S"):
+        monkeypatch.setattr(f"streams_importer.application.chores.{name}", 0.0)
     worker.consumer().run_once()
     assert worker.counters.read("ocm")["done"] == "1"
     assert worker.events.names.count("counters put right") == 1
@@ -715,8 +715,8 @@ def test_a_stop_claims_nothing_more(worker: Worker) -> None:
     assert "claim" not in worker.queue.calls
 
 
-def test_a_drain_that_begins_before_its_deadline_is_known_waits_for_it(worker: Worker) -> None:
-    """The main thread may see the stop before the thread that was told of it has set the deadline."""
+def stuck_in_a_call(worker: Worker) -> tuple[Consumer, threading.Event]:
+    """A consumer whose only slot does not hear of the stop, and what lets it go on."""
     stuck, go = threading.Event(), threading.Event()
 
     def ignore_the_stop(cancel: Cancel) -> Page:
@@ -729,6 +729,12 @@ def test_a_drain_that_begins_before_its_deadline_is_known_waits_for_it(worker: W
     consumer = worker.consumer(shutdown_timeout_s=0.02)
     consumer.run_once()
     assert stuck.wait(PATIENCE_S)
+    return consumer, go
+
+
+def test_a_drain_that_begins_before_its_deadline_is_known_waits_for_it(worker: Worker) -> None:
+    """The main thread may see the stop before the thread that was told of it has set the deadline."""
+    consumer, go = stuck_in_a_call(worker)
     ended: list[bool] = []
     draining = threading.Thread(target=lambda: ended.append(consumer.drain()))
     draining.start()
@@ -739,18 +745,7 @@ def test_a_drain_that_begins_before_its_deadline_is_known_waits_for_it(worker: W
 
 
 def test_a_call_that_cannot_be_cut_short_does_not_hold_up_the_stop(worker: Worker) -> None:
-    stuck, go = threading.Event(), threading.Event()
-
-    def ignore_the_stop(cancel: Cancel) -> Page:
-        stuck.set()
-        assert go.wait(PATIENCE_S)
-        return page(1)
-
-    worker.script(ignore_the_stop)
-    worker.plan(KEYS[0])
-    consumer = worker.consumer(shutdown_timeout_s=0.02)
-    consumer.run_once()
-    assert stuck.wait(PATIENCE_S)
+    consumer, go = stuck_in_a_call(worker)
     worker.stop.cancel("stop")
     try:
         assert not consumer.drain()
